@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..protocol.acls import AclOperation, ResourceType
 from ..protocol.api_key import ApiKey
+from ..protocol.config_codes import ConfigSource
 from ..protocol.errors import ErrorCode
 from ..protocol.internal_records.metadata_records import (
     ConfigRecord,
@@ -28,20 +29,20 @@ from ..protocol.records import batch
 from ..storage.errors import StorageError
 from ..storage.io import random_ids
 from ..storage.io.files import DiskFiles, Files
+from ..storage.log_dir.directory import DataDirectory
 from ..storage.partition_log import Appended, PartitionLog
 from .background.log_dir_moves import Moves
 from .background.maintenance import Maintenance
 from .clock import Clock, ManualClock, SystemClock, Timer
-from .config.authorizer import authorizer_settings
 from .config.group_limits import capped
 from .config.initial_features import initial_features
+from .config.java_classes import authorizer_settings
 from .config.log_config import metadata_config
 from .config.message_format import forced_upgrade
 from .config.resource_types import BROKER as RESOURCE_BROKER
 from .config.resource_types import CLIENT_METRICS, GROUP
-from .config.security.tokens import token_settings
 from .config.serve_options import ServeOptions
-from .config.values import IN_SYNC, Config, ConfigSource
+from .config.values import IN_SYNC, Config
 from .connection_info import ConnectionInfo
 from .cooperative import CooperativeScheduler
 from .errors import ConfigError, Refused, code_of, message_of
@@ -73,12 +74,11 @@ from .metadata.topology import NOTHING_NOTED, Topology, TopologyNote
 from .metrics.client_ledger import ClientLedger
 from .quotas.client_quotas import ClientQuotas
 from .releases.loggers import kafka_logger_names, kafka_loggers
-from .releases.profiles import ELIGIBLE_LEADERS
-from .releases.served_apis import Apis
+from .releases.profiles import ELIGIBLE_LEADERS, Apis
 from .replica.assignment import NO_LEADER
 from .replica.fetch_sessions import FetchSessions
 from .replica.flush import Durability
-from .replica.log_dirs import LogDir, LogDirs
+from .replica.log_dirs import LogDirs
 from .replica.partition import LEADER_EPOCH, PRODUCE_VERSION, Partition
 from .replica.purgatory import wake_all
 from .replica.start_progress import Opening
@@ -86,12 +86,11 @@ from .security.acls import RECORDS as ACL_RECORDS
 from .security.acls import Acls
 from .security.scram import ScramCredentials
 from .security.tokens import RECORDS as TOKEN_RECORDS
-from .security.tokens import DelegationTokens
+from .security.tokens import DelegationTokens, token_settings
 
 if TYPE_CHECKING:
     from .background.cleaner import Cleaner
-    from .faults import Faults
-    from .groups.at_node import GroupsAtNode
+    from .faults.rule_set import Faults
     from .groups.consumer.events import Caller
     from .groups.coordinator import GroupCoordinator
     from .groups.streams.internal_topics import InternalTopics
@@ -104,29 +103,17 @@ if TYPE_CHECKING:
     from .share.settings import ShareConfigs
     from .share.share_partitions import SharePartitions
     from .share.state_coordinator import StateCoordinator
-    from .transactions.at_node import TransactionsAtNode
     from .transactions.coordinator import TransactionCoordinator
     from .transactions.state import WriteMarkers
 
 SETTLING_ROUNDS = 12  # a decision is synced, then its markers, then their completion; each may wait for a thread
 DEFAULT_SHARE_SESSIONS = 2000  # in releases without the config
-_CODEC_CONFIGS = {
-    GROUP_OFFSETS_TOPIC: "offsets.topic.compression.codec",
-    SHARE_STATE_TOPIC: "share.coordinator.state.topic.compression.codec",
-}
 _HELD_IN = {
     GROUP_OFFSETS_TOPIC: "groups",
     TRANSACTION_STATE_TOPIC: "transactions",
     SHARE_STATE_TOPIC: "state of share partitions",
 }
 SETTLING_ITERATIONS = 5  # of the event loop: from an event to its waiters and to theirs
-
-
-def _log_warnings(config: Config) -> None:
-    """Logs configs that are ignored or without effect."""
-    for warning in config.warnings:
-        get_logger().warning("config ignored", reason=warning)
-    config.log_inert(config.not_acted_on())
 
 
 class BrokerState:
@@ -222,7 +209,9 @@ class BrokerState:
         levels().reset()
         levels().follow(kafka_loggers(options.config.profile), kafka_logger_names(options.config.profile))
         logs = LogDirs.open(files, options.data_dirs, node_id, options.allowed_ids)
-        _log_warnings(options.config)  # after the directories are locked: a failure to lock them is to print one line
+        for warning in options.config.warnings:  # after the locking, whose failure is to print one line
+            get_logger().warning("config ignored", reason=warning)
+        options.config.log_inert(options.config.not_acted_on())
         try:
             state = cls(options, ports, apis, clock, loop, logs, waits)
             state._load(files, note)
@@ -230,10 +219,6 @@ class BrokerState:
             logs.release()
             raise
         return state
-
-    def _cordoned(self) -> Sequence[str]:
-        """Returns the directories that get no new partitions (KIP-1066)."""
-        return (self.features.cordoned_log_dirs and self.config.get("cordoned.log.dirs")) or ()
 
     def _load(self, files: Files, note: TopologyNote) -> None:
         now_ms = self.clock.now_ms()
@@ -262,7 +247,7 @@ class BrokerState:
         )
         unstable = self.config.get("unstable.feature.versions.enable", False)
         self.features = Features(self.metadata_log, self.node_id, self.profile, self.apis, unstable=unstable)
-        self.logs.cordoned = self._cordoned
+        self.logs.cordoned = lambda: (self.features.cordoned_log_dirs and self.config.get("cordoned.log.dirs")) or ()
         records = list(self.metadata_log.replay())
         for record in records:
             if isinstance(record, FeatureLevelRecord):
@@ -370,18 +355,8 @@ class BrokerState:
         """The coordinator of groups."""
         from .groups.coordinator import GroupCoordinator
         from .groups.settings import CoordinatorSettings
-        from .share.group_state import GroupState
 
         topics = self.topics
-
-        def topic_name(id: bytes) -> str | None:
-            topic = topics.by_id(id)
-            return topic.name if topic else None
-
-        def topic_id(name: str) -> bytes | None:
-            topic = topics.get(name)
-            return topic.id if topic else None
-
         groups = GroupCoordinator(
             append=partial(self._append_internal, GROUP_OFFSETS_TOPIC),
             append_transactional=partial(self._append_internal, GROUP_OFFSETS_TOPIC),
@@ -389,10 +364,10 @@ class BrokerState:
             clock=self.clock,
             topics=TopicLookup(
                 has_partition=topics.has_partition,
-                name_of=topic_name,
-                id_of=topic_id,
+                name_of=topics.topic_name,
+                id_of=topics.topic_id,
                 shape_of=self._topic_shape,
-                names=topics.names,
+                names=topics.topic_names,
                 version=lambda: self.metadata_log.end_offset,
                 created_version=lambda: topics.created_at,
             ),
@@ -401,7 +376,7 @@ class BrokerState:
         groups.configs = self._configs_of_group
         groups.may_describe = self._may_describe
         if self._stores_share_state:
-            groups.share_groups.state = GroupState(self.share_state)
+            groups.share_groups.state = self.share_state
         (groups.close if self._is_stopping else groups.start)()
         return groups
 
@@ -489,13 +464,15 @@ class BrokerState:
             topic = topics.by_id(topic_id)
             return topic is not None and index < len(topic.partitions)
 
+        writes = self.apis.advertised.get(ApiKey.WRITE_SHARE_GROUP_STATE)
+        counts_complete = writes is not None and writes.last > 0  # completed deliveries are stored (KIP-1226)
         state = StateCoordinator(
             append=partial(self._append_internal, SHARE_STATE_TOPIC),
             prune=self._prune_share_state,
             has_partition=has_partition,
             partitions=self._partitions_of(SHARE_STATE_TOPIC),
             clock=self.clock,
-            settings=StateSettings.from_config(self.config, counts_complete=self._counts_complete),
+            settings=StateSettings.from_config(self.config, counts_complete=counts_complete),
         )
         if not self._is_stopping:
             state.start()
@@ -550,12 +527,6 @@ class BrokerState:
         if "share_state" in vars(self):
             self.share_state.topic_deleted(topic.id)
 
-    @property
-    def _counts_complete(self) -> bool:
-        """Whether the release stores the number of completed deliveries (KIP-1226)."""
-        writes = self.apis.advertised.get(ApiKey.WRITE_SHARE_GROUP_STATE)
-        return writes is not None and writes.last > 0
-
     def _prune_share_state(self, index: int, offset: int) -> None:
         """Deletes the records of a partition of `__share_group_state` below an offset."""
         try:
@@ -565,7 +536,7 @@ class BrokerState:
 
     def _share_session_lost(self, key: SessionKey, partitions: list[TopicPartition]) -> None:
         """Releases the records of a member whose connection was lost."""
-        from .share.values import SharePartitionKey
+        from .groups.share.state import SharePartitionKey
 
         for topic_id, index in partitions:
             led = self.share_partitions.get(SharePartitionKey(key.group_id, topic_id, index))
@@ -580,7 +551,7 @@ class BrokerState:
             coordinator.resign(partition.index)
             return
         if is_groups:
-            from .groups.stored import stored_entries
+            from .groups.loading import stored_entries
 
             code = self.groups.load(partition.index, stored_entries(partition.log))
         elif partition.topic == SHARE_STATE_TOPIC:
@@ -613,18 +584,6 @@ class BrokerState:
         """Whether a coordinator does not exist yet because its topic does not."""
         return self.profile.behaviour.coordinator_awaits_topic and self.topics.get(name) is None
 
-    def groups_at(self, node_id: int) -> GroupsAtNode:
-        """Returns the groups that a node coordinates: those of the partitions of `__consumer_offsets` that it leads."""
-        from .groups.at_node import GroupsAtNode
-
-        return GroupsAtNode(self.groups, self.topics.led_by(node_id, GROUP_OFFSETS_TOPIC))
-
-    def transactions_at(self, node_id: int) -> TransactionsAtNode:
-        """Returns the transactions that a node coordinates."""
-        from .transactions.at_node import TransactionsAtNode
-
-        return TransactionsAtNode(self.transactions, self.topics.led_by(node_id, TRANSACTION_STATE_TOPIC))
-
     def _is_broker_config(self, record: ConfigRecord) -> bool:
         """Whether a record sets a config of this broker, or of all."""
         is_applied = is_broker(record.resource_name) or not self.profile.behaviour.kraft_configs
@@ -654,17 +613,12 @@ class BrokerState:
         port = self._ports[node_id, connection_info.listener]
         return self.options.advertised_address(connection_info.listener, port, connection_info.local_host, node_id)
 
-    def auto_create(self, name: str, now_ms: int) -> Topic:
-        """Creates a topic that a request named. Raises what `Topics.create` raises."""
+    async def auto_create(self, name: str, now_ms: int) -> Topic:
+        """Creates a topic that a request named, in cooperative steps. Raises what `Topics.create` raises."""
+        key, configs = "num.partitions", {}
         if is_internal(name, self.config):
-            return self.internal_topic(name, now_ms)
-        return self.topics.create(name, self.config["num.partitions"], {}, now_ms)
-
-    async def auto_create_in_steps(self, name: str, now_ms: int) -> Topic:
-        """Creates a topic as `auto_create` does, in cooperative steps."""
-        partitions, configs = self.partitions_of_new(name), {}
-        if is_internal(name, self.config):
-            configs = internal_configs(name, self.config)
+            key, configs = f"{internal_prefix(name)}.num.partitions", internal_configs(name, self.config)
+        partitions = self.config[key]
         return await self.topics.changes.make(name, self.topics.creating(name, partitions, configs, now_ms))
 
     async def _create_all(self, wanted: Sequence[InternalTopic]) -> dict[str, str]:
@@ -687,11 +641,6 @@ class BrokerState:
                 code = code_of(error)
                 failed[topic.name] = message_of(error) or code.name
         return failed
-
-    def partitions_of_new(self, name: str) -> int:
-        """Returns the number of partitions that `auto_create` gives a topic."""
-        key = f"{internal_prefix(name)}.num.partitions" if is_internal(name, self.config) else "num.partitions"
-        return self.config[key]
 
     def internal_topic(self, name: str, now_ms: int) -> Topic:
         """Returns one of Kafka's internal topics; creates it at first use, with Kafka's configs."""
@@ -751,7 +700,7 @@ class BrokerState:
         partition = topic.partitions[index]
         self.check_in_sync(partition)
         producer = (producer_id, producer_epoch) if producer_id >= 0 else None
-        codec = self.config[_CODEC_CONFIGS[name]] if name in _CODEC_CONFIGS else 0
+        codec = self.config.get(f"{internal_prefix(name)}.compression.codec", 0)  # that of transactions has no config
         return partition.appended(partition.log.append_records(entries, now_ms=now_ms, codec=codec, producer=producer))
 
     def check_in_sync(self, partition: Partition) -> None:
@@ -760,6 +709,10 @@ class BrokerState:
             least = self.topics.named(partition.topic).config["min.insync.replicas"]
             at_most_replicas = self.profile.behaviour.in_sync_at_most_replicas
             partition.check_in_sync(least, at_most_replicas=at_most_replicas)
+
+    def _unfinished(self) -> list[asyncio.Future[Any]]:
+        """The newest appends that are under way, one for each partition."""
+        return [p.unfinished for topic in self.topics for p in topic.partitions if p.unfinished is not None]
 
     def _write_marker(
         self, partition: tuple[str, int], markers: WriteMarkers, now_ms: int
@@ -773,7 +726,7 @@ class BrokerState:
         self.check_in_sync(ended)
         is_there = self.topics.has_partition(*log)  # else a client has deleted it since
         coordinator_epoch = self.topics.partition(*log).leader_epoch if is_there else LEADER_EPOCH
-        return ended.write_marker(
+        appended = ended.log.append_marker(
             markers.producer_id,
             markers.producer_epoch,
             committed=markers.committed,
@@ -781,6 +734,7 @@ class BrokerState:
             now_ms=now_ms,
             transaction_version=markers.client_version,
         )
+        return ended.appended(appended)
 
     def _marked(self, partition: tuple[str, int], markers: WriteMarkers) -> None:
         """Completes or drops the offset commits that a transaction held in a partition."""
@@ -817,7 +771,7 @@ class BrokerState:
             of_it = {log: offset for log, offset in moves.items() if log_dir.holds(log)}
             if of_it:
                 with contextlib.suppress(StorageError):
-                    await self.durability.in_thread(partial(log_dir.data.note_log_starts, of_it))
+                    await self.durability.in_thread(partial(log_dir.note_log_starts, of_it))
 
     def continue_after(self, earlier: BrokerState) -> None:
         """Continues from an earlier state whose clients are still connected: skips its producer ids, which must stay
@@ -835,11 +789,7 @@ class BrokerState:
         for _ in range(SETTLING_ROUNDS):
             for _ in range(SETTLING_ITERATIONS):
                 await asyncio.sleep(0)
-            under_way: list[asyncio.Future[Any]] = [
-                p.unfinished for topic in self.topics for p in topic.partitions if p.unfinished is not None
-            ]
-            under_way += self.moves.under_way
-            under_way += self.topics.changes.under_way
+            under_way = [*self._unfinished(), *self.moves.under_way, *self.topics.changes.under_way]
             if self._cleaner is not None and self._cleaner.under_way is not None:
                 under_way.append(self._cleaner.under_way)
             if under_way:
@@ -851,12 +801,12 @@ class BrokerState:
 
     # Failed directories
 
-    def _soon_offline(self, log_dir: LogDir) -> None:
+    def _soon_offline(self, log_dir: DataDirectory) -> None:
         """Schedules `_check_directory`. May be called from any thread and in the middle of any operation."""
         with contextlib.suppress(RuntimeError):  # the loop is closed, and the broker too
             self.loop.call_soon_threadsafe(self._check_directory, log_dir)
 
-    def _check_directory(self, log_dir: LogDir) -> None:
+    def _check_directory(self, log_dir: DataDirectory) -> None:
         """Takes the partitions of a failed directory offline."""
         if log_dir.failure is None:
             return
@@ -889,8 +839,7 @@ class BrokerState:
 
         Then ends cleaning and syncs that are under way, since they use the logs.
         """
-        tasks = [p.unfinished for topic in self.topics for p in topic.partitions if p.unfinished is not None]
-        if tasks:
+        if tasks := self._unfinished():
             await asyncio.wait(tasks, timeout=seconds)
         if self._cleaner_timer is not None:
             self._cleaner_timer.cancel()

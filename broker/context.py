@@ -11,24 +11,21 @@ import struct
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ..protocol.acls import CLUSTER_NAME, OPERATIONS, AclOperation, ResourceType
 from ..protocol.errors import ErrorCode
 from .cooperative import FewerCollections
 from .errors import Refused
 from .metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from .security.authorizer import REFUSAL_TEXTS, REFUSALS
-from .security.operations import bit_field, operations_of
 
 if TYPE_CHECKING:
     from .broker_state import BrokerState
     from .config.values import Config
     from .connection_info import ConnectionInfo
     from .cooperative import Cooperative
-    from .groups.at_node import GroupsAtNode
     from .groups.coordinator import GroupCoordinator
     from .quotas.meter import Meter
     from .replica.partition import Partition
-    from .transactions.at_node import TransactionsAtNode
     from .transactions.coordinator import TransactionCoordinator
 
 Handler = Callable[[Any, "RequestContext"], Coroutine[Any, Any, Any]]
@@ -135,21 +132,22 @@ class RequestContext:
         return partition
 
     @property
-    def groups(self) -> GroupCoordinator | GroupsAtNode:
+    def groups(self) -> GroupCoordinator:
         """The groups that this node coordinates."""
         broker = self.broker
         if broker.lookups.waiting:
             broker.lookups.used(self.connection_info, self.client_id)
         if broker.nodes.is_cluster or broker.awaits_topic(GROUP_OFFSETS_TOPIC):
-            return broker.groups_at(self.connection_info.node_id)
+            return broker.groups.at_node(broker.topics.led_by(self.connection_info.node_id, GROUP_OFFSETS_TOPIC))
         return broker.groups
 
     @property
-    def transactions(self) -> TransactionCoordinator | TransactionsAtNode:
+    def transactions(self) -> TransactionCoordinator:
         """The transactions that this node coordinates."""
         broker = self.broker
         if broker.nodes.is_cluster or broker.awaits_topic(TRANSACTION_STATE_TOPIC):
-            return broker.transactions_at(self.connection_info.node_id)
+            led = broker.topics.led_by(self.connection_info.node_id, TRANSACTION_STATE_TOPIC)
+            return broker.transactions.at_node(led)
         return broker.transactions
 
     @property
@@ -208,13 +206,13 @@ class RequestContext:
         return by_topic and self.allowed(AclOperation.CREATE, ResourceType.TOPIC, name)
 
     def authorized_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """Returns the bit field of the operations that the principal may do on a resource; all of its type without an
-        authorizer.
+        """Returns the operations that the principal may do on a topic, a group or the cluster, as clients receive them
+        (KIP-430): bit n is the operation with code n. Without an authorizer these are all of the release.
         """
-        found = operations_of(resource_type, self.broker.profile.behaviour)
-        if self.broker.authorizer is None:
-            return bit_field(found)
-        return bit_field(operation for operation in found if self.allowed(operation, resource_type, name))
+        found = OPERATIONS[resource_type]
+        if resource_type is ResourceType.GROUP and not self.broker.profile.behaviour.group_configs:
+            found -= {AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS}
+        return sum(1 << operation for operation in found if self.allowed(operation, resource_type, name))
 
     def mutates(self, partitions: int, *, strict_from: int | None, validate_only: bool = False) -> None:
         """Charges created or deleted partitions to the controller mutation quota (KIP-599).
@@ -235,10 +233,18 @@ class RequestContext:
 
     # Cooperative steps
 
-    def is_due(self, entries: int = 1) -> bool:
-        """Counts entries that a handler is about to process. Returns whether it must await `next_step` before them.
+    async def step(self, entries: int = 1) -> None:
+        """Counts entries that a handler is about to process, and yields to the event loop before them if the step is
+        full.
 
         An entry is 10 us of work or less; longer work counts as several entries.
+        """
+        if self.is_due(entries):
+            await self.next_step()
+
+    def is_due(self, entries: int = 1) -> bool:
+        """Counts entries. Returns whether `next_step` must be awaited before them: `step` without a coroutine for each
+        call, for Produce and Fetch.
         """
         self._entries_left -= entries
         return self._entries_left < 0
@@ -276,8 +282,7 @@ class RequestContext:
         made: list[B] = []
         size = max(1, CHUNK_ENTRIES // entries)
         for first in range(0, len(values) or 1, size):
-            if self.is_due(size * entries):
-                await self.next_step()
+            await self.step(size * entries)
             made += map(function, values[first : first + size])
         return made
 

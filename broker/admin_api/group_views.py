@@ -12,14 +12,12 @@ from ..groups.classic.state import Group as ClassicGroup
 from ..groups.classic.subscription import partitions_of, topics_of
 from ..groups.consumer.state import NOTHING
 from ..groups.consumer.state import Group as ConsumerGroup
-from ..groups.listing import group_type
 from ..groups.offsets import CommittedOffset
-from ..groups.share.state import ASSIGNOR
+from ..groups.share.state import ASSIGNOR, SharePartitionKey
 from ..groups.share.state import Group as ShareGroup
 from ..groups.streams.assignor import STICKY
 from ..groups.streams.state import Group as StreamsGroup
-from ..groups.streams.state import target_of
-from ..share.values import RecordState, SharePartitionKey
+from ..share.values import RecordState
 from .views import Group, GroupOffset, Member, NotFound, SharePartitionView, ShareRecords, ShareRecordsInFlight
 
 if TYPE_CHECKING:
@@ -48,7 +46,7 @@ def group_view(state: BrokerState, group_id: str) -> Group:
         offsets=tuple(_offset(state, place, one) for place, one in sorted(committed.items()))
         if not isinstance(group, ShareGroup)
         else start_offsets(state, group),
-        type=group_type(group),
+        type=group.kind,
         assignment_epoch=None if isinstance(group, ClassicGroup) else group.assignment_epoch,
         share_partitions=_share_partitions(state, group) if isinstance(group, ShareGroup) else (),
     )
@@ -103,7 +101,7 @@ def _classic_member(group: ClassicGroup, member: ClassicMember) -> Member:
 def _consumer_member(state: BrokerState, group: ConsumerGroup, member: ConsumerMember) -> Member:
     info = member.info
     resolved = group.resolved.get(info.regex) if info.regex else None
-    settings = state.groups.settings.of_consumer_group(state.groups.configs(group.group_id))
+    settings = state.groups.settings.of_group(group.kind, state.groups.configs(group.group_id))
     named = (
         (state.groups.topics.name_of(topic_id), index)
         for part in (member.current.assigned, member.current.revoking)
@@ -161,7 +159,7 @@ def _streams_member(state: BrokerState, group: StreamsGroup, member: StreamsMemb
         topics=tuple(sorted(sources)),
         assignment=read(current.assigned.active, current.revoking.active),
         epoch=current.epoch,
-        target=read(target_of(group, member.member_id).active),
+        target=read(group.target_of(member.member_id).active),
     )
 
 
@@ -255,3 +253,12 @@ def _offset(state: BrokerState, place: tuple[str, int], one: CommittedOffset, do
         return GroupOffset(*plain, max(0, end - one.offset - done), start, end)
     except (Refused, StorageError):
         return GroupOffset(*plain, None)
+
+
+def consumer_lag(state: BrokerState, topic: str, index: int, offset: int) -> int | None:
+    """Returns how many offsets of a partition follow a committed one; None if the partition was deleted or is
+    offline."""
+    try:
+        return max(0, state.topics.partition(topic, index).log.high_watermark - offset)
+    except (Refused, StorageError):
+        return None

@@ -8,7 +8,7 @@ future. State is appended to the log before it takes effect in memory.
 
 from __future__ import annotations
 
-import base64
+import copy
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,14 +16,15 @@ from typing import Any
 from uuid import uuid4
 
 from ...protocol.errors import ErrorCode
+from ...storage.format.partition_metadata import encode_id
 from ..clock import Clock, Timer
 from ..errors import code_of
-from . import records
+from ..futures import settled
+from . import common_events, records
 from .classic.machine import advance
-from .classic.sessions import time_left
+from .classic.moves import time_left
 from .classic.state import (
     CONSUMER_PROTOCOL_TYPE,
-    CancelTimer,
     Commit,
     Delete,
     Effect,
@@ -41,17 +42,16 @@ from .classic.state import (
     PersistFailed,
     Purpose,
     Reply,
-    StartTimer,
     Sync,
     SyncReply,
 )
-from .consumer.commits import MEMBERS_IN_TRANSACTIONS_SINCE, commit_error, fetch_error
-from .consumer.events import Caller, HeartbeatReply, HeartbeatRequest
-from .consumer.events import Delete as DeleteConsumerGroup
+from .common_events import CancelTimer, StartTimer
+from .consumer.events import Caller
 from .consumer.state import Group as ConsumerGroup
 from .consumer_groups import ConsumerGroups
 from .listing import ListedGroup, listed
 from .loading import load_groups
+from .member_commits import MEMBERS_IN_TRANSACTIONS_SINCE, commit_error, fetch_error
 from .offsets import CommittedOffset, FetchedOffset, Offsets, OpenTransactions, Partition
 from .registry import (
     AnyGroup,
@@ -61,21 +61,15 @@ from .registry import (
     Readiness,
     Registry,
     expiry,
-    groups_of,
+    group_tombstones,
     offset_tombstones,
     subscription_of,
 )
+from .runner import GroupRunner
 from .settings import COMMIT_WRITE_ERRORS, WRITE_ERRORS, CoordinatorSettings
-from .share.events import Heartbeat as ShareHeartbeat
-from .share.events import HeartbeatReply as ShareHeartbeatReply
-from .share.events import Leave as ShareLeave
 from .share.events import OffsetsReply
 from .share.state import Group as ShareGroup
 from .share_groups import ShareGroups
-from .streams import commits as streams_commits
-from .streams.events import Heartbeat as StreamsHeartbeat
-from .streams.events import HeartbeatReply as StreamsHeartbeatReply
-from .streams.events import MemberLeave as StreamsLeave
 from .streams.state import Group as StreamsGroup
 from .streams_groups import StreamsGroups
 from .topics import TopicLookup
@@ -132,11 +126,16 @@ class GroupCoordinator:
         )
         self.share_groups = ShareGroups(self._registry, lambda group_id: self.configs(group_id))
         self.streams_groups = StreamsGroups(self._registry, lambda group_id: self.configs(group_id))
+        self._runners: Mapping[str, GroupRunner] = {
+            runner.group_class.kind: runner
+            for runner in (self._consumer_groups, self.share_groups, self.streams_groups)
+        }
         self._append_transactional = append_transactional
         self._clock = clock
         self._new_uuid = new_uuid
         self._entries = self._registry.entries
-        self._group_settings = self.settings.group
+        self._responses = self._registry.responses
+        self._leads: Callable[[int], bool] | None = None
         self._open = OpenTransactions()
         self._order = itertools.count(1)
         self._sweep: Timer | None = None
@@ -148,12 +147,20 @@ class GroupCoordinator:
     @settings.setter
     def settings(self, settings: CoordinatorSettings) -> None:
         self._registry.settings = settings
-        self._group_settings = settings.group
 
     @property
     def partitions(self) -> int:
         """The partition count of `__consumer_offsets`."""
         return self._registry.partitions
+
+    def at_node(self, leads: Callable[[int], bool]) -> GroupCoordinator:
+        """Returns this coordinator as a request to one node sees it: groups outside the partitions of the log that the
+        node `leads` get NOT_COORDINATOR. Needed with several nodes, and before `__consumer_offsets` exists. Not to be
+        kept after the request: it does not see what is assigned to the coordinator later.
+        """
+        seen = copy.copy(self)
+        seen._leads = leads
+        return seen
 
     # --- start, load and close -----------------------------------------------------------------------------------
 
@@ -168,16 +175,13 @@ class GroupCoordinator:
         if self._sweep is not None:
             self._sweep.cancel()
         for entry in self._entries.values():
-            self._dismiss(entry, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-    def _dismiss(self, entry: Entry, error: ErrorCode) -> None:
-        self._consumer_groups.dismiss_classic(entry, error)
+            self._registry.dismiss(entry, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def resign(self, partition_index: int) -> None:
         """Removes the groups of a partition whose log went offline; their clients get NOT_COORDINATOR."""
         self._registry.readiness[partition_index] = Readiness.RESIGNED
         for group_id in self._registry.of_partition(partition_index):
-            self._dismiss(self._entries.pop(group_id), ErrorCode.NOT_COORDINATOR)
+            self._registry.dismiss(self._entries.pop(group_id), ErrorCode.NOT_COORDINATOR)
 
     def has_resigned(self, group_id: str) -> bool:
         """Returns whether this coordinator resigned from the group's partition."""
@@ -206,14 +210,10 @@ class GroupCoordinator:
         self._registry.readiness.pop(partition_index, None)
         for group_id in loaded:
             entry = self._entries[group_id]
-            if isinstance(entry.group, ConsumerGroup):
-                self._consumer_groups.loaded(entry)
-            elif isinstance(entry.group, ShareGroup):
-                self.share_groups.loaded(entry)
-            elif isinstance(entry.group, StreamsGroup):
-                self.streams_groups.loaded(entry)
-            else:
+            if isinstance(entry.group, Group):
                 self._feed(group_id, Loaded())
+            else:
+                self._runners[entry.group.kind].feed(entry, common_events.Loaded())
         return ErrorCode.NONE
 
     def partition_of(self, group_id: str) -> int:
@@ -232,7 +232,12 @@ class GroupCoordinator:
 
     def unavailable(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
         """Returns why the group cannot be served now, or NONE."""
+        if (group_id or may_be_empty) and not self._is_led(group_id):
+            return ErrorCode.NOT_COORDINATOR
         return self._registry.unavailable(group_id, may_be_empty=may_be_empty)
+
+    def _is_led(self, group_id: str) -> bool:
+        return self._leads is None or self._leads(self.partition_of(group_id))
 
     # --- membership ----------------------------------------------------------------------------------------------
 
@@ -254,24 +259,23 @@ class GroupCoordinator:
         if isinstance(entry.group, ConsumerGroup | StreamsGroup):
             if not entry.is_empty:
                 new_id = "" if member_id else self._consumer_groups.new_id()
-                return self._consumer_groups.request(entry, Join(self._registry.token(), new_id, request))
+                return self._consumer_groups.feed(entry, Join(self._responses.token(), new_id, request))
             if member_id:
                 return JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, member_id)
-            kind = self._consumer_groups if isinstance(entry.group, ConsumerGroup) else self.streams_groups
-            error = kind.make_classic(entry)
+            error = self._runners[entry.group.kind].make_classic(entry)
             if error is not ErrorCode.NONE:
                 return JoinReply(error, member_id)
             is_new = True
         name = request.client_id if request.instance_id is None else request.instance_id
-        event = Join(self._registry.token(), "" if member_id else f"{name}-{self._new_uuid()}", request)
+        event = Join(self._responses.token(), "" if member_id else f"{name}-{self._new_uuid()}", request)
         self._feed(group_id, event)
         self._drop_if_untouched(group_id)
         if is_new and group_id in self._entries and not self.settings.old_group_coordinator:
             error = self._store_created(group_id)
             if error is not ErrorCode.NONE:
-                self._registry.drop_response(event.token)
+                self._responses.drop(event.token)
                 return JoinReply(error, member_id)
-        reply = await self._registry.response_to(event.token)
+        reply = await settled(self._responses.take(event.token))
         assert isinstance(reply, JoinReply)
         return reply
 
@@ -295,7 +299,7 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE:
             return SyncReply(error)
         event = Sync(
-            token=self._registry.token(),
+            token=self._responses.token(),
             member_id=member_id,
             instance_id=instance_id,
             generation_id=generation_id,
@@ -305,9 +309,9 @@ class GroupCoordinator:
         )
         entry = self._entries[group_id]
         if isinstance(entry.group, ConsumerGroup):
-            return self._consumer_groups.request(entry, event)
+            return self._consumer_groups.feed(entry, event)
         self._feed(group_id, event)
-        reply = await self._registry.response_to(event.token)
+        reply = await settled(self._responses.take(event.token))
         assert isinstance(reply, SyncReply)
         return reply
 
@@ -320,22 +324,12 @@ class GroupCoordinator:
             return error
         if not self._has_members_of_classic(group_id):
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return self._request(group_id, Heartbeat(self._registry.token(), member_id, instance_id, generation_id)).error
+        return self._request(group_id, Heartbeat(self._responses.token(), member_id, instance_id, generation_id)).error
 
-    def consumer_heartbeat(self, group_id: str, request: HeartbeatRequest) -> HeartbeatReply:
-        """ConsumerGroupHeartbeat; the request was checked."""
-        error = self.unavailable(group_id)
-        return HeartbeatReply(error) if error else self._consumer_groups.heartbeat(group_id, request)
-
-    def share_heartbeat(self, group_id: str, event: ShareHeartbeat | ShareLeave) -> ShareHeartbeatReply:
-        """ShareGroupHeartbeat; the request was checked."""
-        error = self.unavailable(group_id)
-        return ShareHeartbeatReply(error) if error else self.share_groups.heartbeat(group_id, event)
-
-    def streams_heartbeat(self, group_id: str, event: StreamsHeartbeat | StreamsLeave) -> StreamsHeartbeatReply:
-        """StreamsGroupHeartbeat; the request was checked."""
-        error = self.unavailable(group_id)
-        return StreamsHeartbeatReply(error) if error else self.streams_groups.heartbeat(group_id, event)
+    def member_heartbeat(self, kind: str, group_id: str, event: Any) -> Any:
+        """ConsumerGroupHeartbeat, ShareGroupHeartbeat or StreamsGroupHeartbeat; the request was checked."""
+        error, runner = self.unavailable(group_id), self._runners[kind]
+        return runner.reply_class(error) if error else runner.heartbeat(group_id, event)
 
     async def alter_share_offsets(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> OffsetsReply:
         """AlterShareGroupOffsets: new start offsets, by topic and partition."""
@@ -369,7 +363,7 @@ class GroupCoordinator:
                 if isinstance(effect, Reply)
             )
         else:
-            reply = self._request(group_id, Leave(self._registry.token(), tuple(members)))
+            reply = self._request(group_id, Leave(self._responses.token(), tuple(members)))
         assert isinstance(reply, LeaveReply)
         return reply
 
@@ -381,15 +375,12 @@ class GroupCoordinator:
         """
         self._registry.kept_until_ms = until_ms
         for entry in self._entries.values():
-            if isinstance(entry.group, ConsumerGroup):
-                left: Mapping[Any, int] = self._consumer_groups.time_left(entry)
-                fire = self._consumer_groups.feed
-            elif isinstance(entry.group, ShareGroup):
-                left, fire = self.share_groups.time_left(entry), self.share_groups.feed
-            elif isinstance(entry.group, StreamsGroup):
-                left, fire = self.streams_groups.time_left(entry), self.streams_groups.fire
+            left: Mapping[Any, int]
+            if isinstance(entry.group, Group):
+                left, fire = time_left(entry.group, entry.timers, self.settings), self._fire
             else:
-                left, fire = time_left(entry.group, entry.timers, self._group_settings), self._fire
+                runner = self._runners[entry.group.kind]
+                left, fire = runner.time_left(entry), runner.feed
             for name, delay_ms in left.items():
                 self._registry.start_timer(entry, name, delay_ms, fire, keeps=True)
 
@@ -420,32 +411,20 @@ class GroupCoordinator:
         if (is_new := group_id not in self._entries) and generation_id >= 0:
             return self._unknown_group(api_version, producer)
         entry = self._find_or_create(group_id)
+        transactional = producer is not None
+        check = Commit(self._responses.token(), member_id, instance_id, generation_id, transactional=transactional)
         if isinstance(entry.group, ShareGroup):
             error = ErrorCode.GROUP_ID_NOT_FOUND
-        elif isinstance(entry.group, ConsumerGroup):
+        elif isinstance(entry.group, ConsumerGroup | StreamsGroup):
             error = commit_error(
                 entry.group,
+                check,
                 self.settings.consumer,
-                member_id=member_id,
-                epoch=generation_id,
-                unnamed=not member_id and instance_id is None,
-                transactional=producer is not None,
                 api_version=api_version,
-                partitions=[(self.topics.id_of(topic), index) for (topic, index), _ in commits],
-            )
-        elif isinstance(entry.group, StreamsGroup):
-            error = streams_commits.commit_error(
-                entry.group,
-                member_id=member_id,
-                epoch=generation_id,
-                unnamed=not member_id and instance_id is None,
-                transactional=producer is not None,
-                api_version=api_version,
-                partitions=[partition for partition, _ in commits],
+                partitions=(partition for partition, _ in commits),
+                id_of=self.topics.id_of,
             )
         else:
-            token, transactional = self._registry.token(), producer is not None
-            check = Commit(token, member_id, instance_id, generation_id, transactional=transactional)
             error = self._request(group_id, check).error
         if error is ErrorCode.NONE and commits:
             error = self._write_commits(entry, commits, producer)
@@ -509,12 +488,8 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE:
             return error, []
         entry = self._entries.get(group_id)
-        if entry is not None and isinstance(entry.group, ConsumerGroup):
+        if entry is not None and isinstance(entry.group, ConsumerGroup | StreamsGroup):
             error = fetch_error(entry.group, member_id, epoch)
-            if error is not ErrorCode.NONE:
-                return error, []
-        if entry is not None and isinstance(entry.group, StreamsGroup):
-            error = streams_commits.fetch_error(entry.group, member_id, epoch)
             if error is not ErrorCode.NONE:
                 return error, []
         if entry is not None and isinstance(entry.group, ShareGroup):
@@ -539,7 +514,7 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND, {}
         results = dict.fromkeys(partitions, ErrorCode.NONE)
         if not entry.is_empty:
-            if entry.group.protocol_type not in (CONSUMER_PROTOCOL_TYPE, StreamsGroup.protocol_type):
+            if entry.group.protocol_type not in (CONSUMER_PROTOCOL_TYPE, StreamsGroup.kind):
                 return ErrorCode.NON_EMPTY_GROUP, {}
             topics = subscription_of(entry.group)
             for partition in results:
@@ -582,12 +557,12 @@ class GroupCoordinator:
     def _drop_if_unused(self, entry: Entry) -> None:
         if entry.group.group_id not in self._entries or isinstance(entry.group, ShareGroup):
             return  # a share group stays until it is deleted
-        if isinstance(entry.group, ConsumerGroup):
-            self._consumer_groups.delete_if_unused(entry)
-        elif isinstance(entry.group, StreamsGroup):
-            self.streams_groups.delete_if_unused(entry)
-        elif entry.is_empty and entry.offsets.unused:
+        if not entry.is_empty or not entry.offsets.unused:
+            return
+        if isinstance(entry.group, Group):
             self._feed(entry.group.group_id, Delete(None, only_if_unused=True))
+        else:
+            self._runners[entry.group.kind].feed(entry, common_events.Delete())
 
     def _expires_ms(self) -> int | None:
         """Returns the time at which `expire` next has an effect if nothing changes, or None."""
@@ -606,7 +581,8 @@ class GroupCoordinator:
         """ListGroups. Filters ignore case; an empty filter accepts all groups."""
         if not self._registry.is_active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
-        groups = listed(groups_of(self._entries.values()), states, types)
+        led = (entry.group for group_id, entry in self._entries.items() if self._is_led(group_id))
+        groups = listed(led, states, types)
         loading = Readiness.LOADING in self._registry.readiness.values()
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NONE, groups
 
@@ -623,11 +599,9 @@ class GroupCoordinator:
         if group_id not in self._entries:
             return ErrorCode.GROUP_ID_NOT_FOUND
         entry = self._entries[group_id]
-        if isinstance(entry.group, ConsumerGroup):
-            return self._consumer_groups.request(entry, DeleteConsumerGroup(self._registry.token())).error
-        if isinstance(entry.group, StreamsGroup):
-            return self.streams_groups.delete(entry)
-        return self._request(group_id, Delete(self._registry.token())).error
+        if isinstance(entry.group, ConsumerGroup | StreamsGroup):
+            return self._runners[entry.group.kind].feed(entry, common_events.Delete()).error
+        return self._request(group_id, Delete(self._responses.token())).error
 
     # --- running the machine -------------------------------------------------------------------------------------
 
@@ -642,7 +616,7 @@ class GroupCoordinator:
         created = replace(Group(group_id), state_changed_ms=self._clock.now_ms())
         code = self._registry.write(entry, [records.group_record(created)])
         if code is not ErrorCode.NONE:
-            self._dismiss(self._entries.pop(group_id), code)
+            self._registry.dismiss(self._entries.pop(group_id), code)
         return WRITE_ERRORS.get(code, code)
 
     def _drop_if_untouched(self, group_id: str) -> None:
@@ -661,13 +635,13 @@ class GroupCoordinator:
         entry = self._entries[group_id]
         if isinstance(entry.group, ConsumerGroup):
             assert isinstance(event, Heartbeat | Leave)
-            return self._consumer_groups.request(entry, event)
+            return self._consumer_groups.feed(entry, event)
         self._feed(group_id, event)
         assert event.token is not None
-        return self._registry.response(event.token)
+        return self._responses.take(event.token)
 
     def _advance(self, group: Group, event: Event) -> tuple[Group, tuple[Effect, ...]]:
-        return advance(group, event, now_ms=self._clock.now_ms(), settings=self._group_settings)
+        return advance(group, event, now_ms=self._clock.now_ms(), settings=self.settings)
 
     def _feed(self, group_id: str, event: Event) -> None:
         """Applies the event and carries out its effects; outcomes of writes are fed before any other event."""
@@ -683,18 +657,18 @@ class GroupCoordinator:
 
     def _perform(self, entry: Entry, effect: Effect) -> Persisted | PersistFailed | None:
         if isinstance(effect, Reply):
-            self._registry.respond(effect.token, effect.response)
+            self._responses.respond(effect.token, effect.response)
         elif isinstance(effect, StartTimer):
             assert isinstance(entry.group, Group)
             is_moved = self._registry.kept_until_ms is not None
-            keeps = is_moved and bool(time_left(entry.group, [effect.timer], self._group_settings))
+            keeps = is_moved and bool(time_left(entry.group, [effect.timer], self.settings))
             self._registry.start_timer(entry, effect.timer, effect.delay_ms, self._fire, keeps=keeps)
         elif isinstance(effect, CancelTimer):
             entry.cancel_timer(effect.timer)
         elif isinstance(effect, Persist):
             return self._persist(entry, effect)
         else:
-            self._registry.forget(effect.group_id)
+            self._registry.forget(entry.group.group_id)
         return None
 
     def _fire(self, entry: Entry, name: Any) -> None:
@@ -702,10 +676,7 @@ class GroupCoordinator:
 
     def _persist(self, entry: Entry, write: Persist) -> Persisted | PersistFailed:
         if write.purpose is Purpose.DELETION:
-            written = offset_tombstones(entry)
-            # Before 4.0 a group without a generation has no record.
-            if write.group.generation_id > 0 or not self.settings.old_group_coordinator:
-                written.append(records.group_tombstone(write.group.group_id))
+            written = offset_tombstones(entry) + group_tombstones(entry, self.settings)
         else:
             try:
                 written = [records.group_record(write.group)]
@@ -724,4 +695,4 @@ def _base64(text: str) -> str:
         raw = bytes.fromhex(text.replace("-", ""))
     except ValueError:
         return text
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+    return encode_id(raw)

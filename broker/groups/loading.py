@@ -1,23 +1,53 @@
-"""Restores groups from a partition of `__consumer_offsets`."""
+"""Reads the records and transaction ends of a partition of `__consumer_offsets`, and restores groups from them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
+from ...protocol.records import formats
+from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ...storage.errors import StorageError
+from ...storage.producers.txn_index import COMMIT, read_marker
+from ..metadata.log import appended_batches
 from .classic.state import Group as ClassicGroup
-from .consumer.records import GroupChange
-from .consumer.state import EpochSet
-from .consumer.state import Group as ConsumerGroup
+from .common_state import EpochSet
 from .offsets import Offsets, OpenTransactions
+from .record_form import GroupChange
 from .records import GroupEntry, LogEntry, OffsetEntry, TransactionalRecord, TransactionEnd, decode
 from .registry import AnyGroup
-from .share.records import ShareGroupChange
-from .share.state import AssignmentEpochSet
-from .share.state import EpochSet as ShareEpochSet
-from .share.state import Group as ShareGroup
-from .streams.records import StreamsGroupChange
 from .streams.state import EpochSet as StreamsEpochSet
-from .streams.state import Group as StreamsGroup
+
+if TYPE_CHECKING:
+    from ...storage.partition_log import PartitionLog
+
+
+def stored_entries(log: PartitionLog) -> Iterator[LogEntry]:
+    """Yields every record and every end of a transaction in the log, oldest first, from any record format. Raises
+    StorageError.
+    """
+    try:
+        yield from _entries(log)
+    except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
+        raise StorageError(f"{log.topic}-{log.partition}: {error}") from error
+
+
+def _entries(log: PartitionLog) -> Iterator[LogEntry]:
+    start = log.log_start_offset
+    for data, position, header in appended_batches(log):
+        if header.is_control:
+            marker = read_marker(data, position, header)
+            if marker is not None:
+                yield TransactionEnd(header.producer_id, marker.kind == COMMIT)
+            continue
+        for record in formats.records(data, position):
+            if record.offset < start:
+                continue
+            key = record.key or b""
+            if header.is_transactional:
+                yield TransactionalRecord(header.producer_id, key, record.value)
+            else:
+                yield key, record.value
 
 
 def load_groups(
@@ -49,10 +79,6 @@ def load_groups(
                 del groups[decoded.group_id]
         elif isinstance(decoded, GroupChange):
             _apply(groups, decoded, first_epoch)
-        elif isinstance(decoded, ShareGroupChange):
-            _apply_share(groups, decoded, first_epoch)
-        elif isinstance(decoded, StreamsGroupChange):
-            _apply_streams(groups, decoded, first_epoch)
         elif isinstance(decoded, OffsetEntry):
             table = offsets.setdefault(decoded.group_id, Offsets())
             if decoded.committed is None:
@@ -68,41 +94,14 @@ def load_groups(
 
 
 def _apply(groups: dict[str, AnyGroup], decoded: GroupChange, first_epoch: int) -> None:
-    """Applies a change of a group of the consumer protocol; a tombstone does not create the group."""
-    group = groups.get(decoded.group_id)
-    if not isinstance(group, ConsumerGroup):
-        if decoded.is_tombstone:
+    """Applies a change of a group of any kind but classic; a tombstone does not create the group."""
+    group_id, change, is_tombstone, group_class = decoded
+    group: Any = groups.get(group_id)
+    if not isinstance(group, group_class):
+        if is_tombstone:
             return
-        group = groups[decoded.group_id] = ConsumerGroup(decoded.group_id, first_epoch)
-    if isinstance(decoded.change, EpochSet) and decoded.is_tombstone:
-        del groups[decoded.group_id]
+        group = groups[group_id] = group_class(group_id, first_epoch)
+    if is_tombstone and isinstance(change, EpochSet | StreamsEpochSet):
+        del groups[group_id]
     else:
-        group.apply(decoded.change)
-
-
-def _apply_share(groups: dict[str, AnyGroup], decoded: ShareGroupChange, first_epoch: int) -> None:
-    """Applies a change of a share group; a tombstone of the epoch ends the group."""
-    group_id, change = decoded
-    if isinstance(change, ShareEpochSet) and change.epoch is None:
-        if isinstance(groups.get(group_id), ShareGroup):
-            del groups[group_id]
-        return
-    group = groups.get(group_id)
-    if not isinstance(group, ShareGroup):
-        if change[-1] is None or (isinstance(change, AssignmentEpochSet) and change.epoch is None):
-            return
-        group = groups[group_id] = ShareGroup(group_id, first_epoch)
-    group.apply(change)
-
-
-def _apply_streams(groups: dict[str, AnyGroup], decoded: StreamsGroupChange, first_epoch: int) -> None:
-    """Applies a change of a streams group; a tombstone does not create the group."""
-    group = groups.get(decoded.group_id)
-    if not isinstance(group, StreamsGroup):
-        if decoded.is_tombstone:
-            return
-        group = groups[decoded.group_id] = StreamsGroup(decoded.group_id, first_epoch)
-    if isinstance(decoded.change, StreamsEpochSet) and decoded.is_tombstone:
-        del groups[decoded.group_id]
-    else:
-        group.apply(decoded.change)
+        group.apply(change)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from ...protocol.compiler import build, parse
-from ...protocol.errors import MalformedMessage
 from ...protocol.internal_records.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -24,16 +23,11 @@ from ...protocol.internal_records.group_records import (
 from ...protocol.named import NamedTuple
 from ..java_hash import string_hash
 from .classic.state import Group, GroupState, Member
-from .consumer import records as consumer_records
-from .consumer.records import GroupChange
+from .consumer.records import FORMS as CONSUMER_FORMS
 from .offsets import CommittedOffset, Partition
-from .share import records as share_records
-from .share.records import ShareGroupChange
-from .streams import records as streams_records
-from .streams.records import StreamsGroupChange
-
-Record: TypeAlias = tuple[bytes, bytes | None]
-"""Key and value."""
+from .record_form import GroupChange, Record, leading_int16, value_version
+from .share.records import FORMS as SHARE_FORMS
+from .streams.records import FORMS as STREAMS_FORMS
 
 OFFSET_KEY_TYPES = (0, 1)
 GROUP_KEY_TYPE = 2
@@ -136,12 +130,12 @@ def group_record(group: Group) -> Record:
     return group_tombstone(group.group_id)[0], b"\x00\x03" + build(value, 3)
 
 
-Decoded: TypeAlias = OffsetEntry | GroupEntry | GroupChange | ShareGroupChange | StreamsGroupChange
+Decoded: TypeAlias = OffsetEntry | GroupEntry | GroupChange
 
 
 def decode(key: bytes, value: bytes | None) -> Decoded | None:
     """Decodes a record; None for an unknown key type. Raises MalformedMessage."""
-    key_type = _leading_int16(key, "key")
+    key_type = leading_int16(key, "group record: key")
     if key_type in OFFSET_KEY_TYPES:
         offset_key = parse(OffsetCommitKey, 0, key[2:])
         partition = (offset_key.topic, offset_key.partition)
@@ -149,28 +143,12 @@ def decode(key: bytes, value: bytes | None) -> Decoded | None:
     if key_type == GROUP_KEY_TYPE:
         group_id = parse(GroupMetadataKey, 0, key[2:]).group
         return GroupEntry(group_id, None if value is None else _group(group_id, value))
-    return (
-        consumer_records.decode(key_type, key, value)
-        or share_records.decode(key_type, key, value)
-        or streams_records.decode(key_type, key, value)
-    )
-
-
-def _leading_int16(data: bytes, what: str) -> int:
-    if len(data) < 2:
-        raise MalformedMessage(f"group record: {what} of {len(data)} bytes")
-    return int.from_bytes(data[:2], "big", signed=True)
-
-
-def _value_version(value: bytes) -> int:
-    version = _leading_int16(value, "value")
-    if not 0 <= version <= NEWEST_VALUE_VERSION:
-        raise MalformedMessage(f"group record: value version {version}, expected 0 to {NEWEST_VALUE_VERSION}")
-    return version
+    found = (forms.decode(key_type, key, value) for forms in (CONSUMER_FORMS, SHARE_FORMS, STREAMS_FORMS))
+    return next((change for change in found if change is not None), None)
 
 
 def _committed(value: bytes) -> CommittedOffset:
-    read = parse(OffsetCommitValue, _value_version(value), value[2:])
+    read = parse(OffsetCommitValue, value_version(value, "group record", NEWEST_VALUE_VERSION), value[2:])
     return CommittedOffset(
         read.offset,
         read.leader_epoch,
@@ -181,7 +159,7 @@ def _committed(value: bytes) -> CommittedOffset:
 
 
 def _group(group_id: str, value: bytes) -> Group:
-    read = parse(GroupMetadataValue, _value_version(value), value[2:])
+    read = parse(GroupMetadataValue, value_version(value, "group record", NEWEST_VALUE_VERSION), value[2:])
     members = _members(read.protocol, read.members)
     return Group(
         group_id,

@@ -7,17 +7,16 @@ protocol, `share_groups` and `streams_groups` those of their kinds.
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
 
 from ...protocol.errors import ErrorCode
 from ..clock import Clock, Timer
+from ..futures import Responses
 from . import records
-from .classic.state import CONSUMER_PROTOCOL_TYPE
+from .classic.state import CONSUMER_PROTOCOL_TYPE, JoinReply, SyncReply
 from .classic.state import Group as ClassicGroup
 from .classic.state import GroupState as ClassicState
 from .classic.subscription import subscribed_topics
@@ -107,9 +106,7 @@ class Registry:
         self.is_active = True
         self.kept_until_ms: int | None = None
         """The end of a clock move during which members stay alive."""
-        self._tokens = itertools.count(1)
-        self._responses: dict[int, Any] = {}
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self.responses: Responses[Any] = Responses()
 
     # --- availability --------------------------------------------------------------------------------------------
 
@@ -141,9 +138,17 @@ class Registry:
         entry = self.entries.pop(group_id)
         entry.cancel_timers()
         for token in entry.group.parked_tokens if isinstance(entry.group, ClassicGroup) else ():
-            waiting = self._waiting.pop(token, None)
-            if waiting is not None:
-                waiting.cancel()
+            self.responses.drop(token)
+
+    def dismiss(self, entry: Entry, error: ErrorCode) -> None:
+        """Stops the timers of a group and responds to delayed requests of a classic one with the error."""
+        entry.cancel_timers()
+        group = entry.group
+        for member in group.members.values() if isinstance(group, ClassicGroup) else ():
+            if member.join_token is not None:
+                self.responses.respond(member.join_token, JoinReply(error, member.member_id))
+            if member.sync_token is not None:
+                self.responses.respond(member.sync_token, SyncReply(error))
 
     def write(self, entry: Entry, written: list[records.Record]) -> ErrorCode:
         """Appends records of a group, all or none; returns the error code."""
@@ -157,7 +162,7 @@ class Registry:
     # --- timers --------------------------------------------------------------------------------------------------
 
     def start_timer(
-        self, entry: Entry, name: Any, delay_ms: int, fire: Callable[[Entry, Any], None], *, keeps: bool = False
+        self, entry: Entry, name: Any, delay_ms: int, fire: Callable[[Entry, Any], object], *, keeps: bool = False
     ) -> None:
         """Calls `fire(entry, name)` after the delay; with `keeps` the delay begins at the end of a clock move."""
         entry.cancel_timer(name)
@@ -171,33 +176,6 @@ class Registry:
                 fire(entry, name)
 
         entry.timers[name] = self.clock.call_at(from_ms + delay_ms, fired)
-
-    # --- responses -----------------------------------------------------------------------------------------------
-
-    def token(self) -> int:
-        """Returns the identity of a new request."""
-        return next(self._tokens)
-
-    def respond(self, token: int, response: Any) -> None:
-        future = self._waiting.pop(token, None)
-        if future is None:
-            self._responses[token] = response
-        elif not future.done():  # the client of a cancelled future has disconnected
-            future.set_result(response)
-
-    def response(self, token: int) -> Any:
-        """Removes and returns a response that is there."""
-        return self._responses.pop(token)
-
-    def drop_response(self, token: int) -> None:
-        self._responses.pop(token, None)
-
-    async def response_to(self, token: int) -> Any:
-        """Returns the response, which may come later."""
-        if token in self._responses:
-            return self._responses.pop(token)
-        future = self._waiting[token] = asyncio.get_running_loop().create_future()
-        return await future
 
 
 def expiry(group: AnyGroup) -> Expiry | None:
@@ -226,10 +204,13 @@ def offset_tombstones(entry: Entry) -> list[records.Record]:
     return [records.offset_record(entry.group.group_id, partition, None) for partition in entry.offsets.held()]
 
 
+def group_tombstones(entry: Entry, settings: CoordinatorSettings) -> list[records.Record]:
+    """Returns the tombstone of a classic group, if it has a record: before 4.0 not without a generation."""
+    generation_id = entry.group.generation_id if isinstance(entry.group, ClassicGroup) else 0
+    has_record = generation_id > 0 or not settings.old_group_coordinator
+    return [records.group_tombstone(entry.group.group_id)] if has_record else []
+
+
 def subscription_of(group: AnyGroup) -> frozenset[str] | None:
     """Returns the topics that the members subscribe to; None if a subscription cannot be read."""
     return subscribed_topics(group) if isinstance(group, ClassicGroup) else group.subscribed_topics
-
-
-def groups_of(entries: Iterable[Entry]) -> Sequence[AnyGroup]:
-    return [entry.group for entry in entries]

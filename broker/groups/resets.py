@@ -1,14 +1,13 @@
 """New offsets of a group in an offset reset: the scenarios of kafka-consumer-groups (KIP-122).
 
-Owns the scenarios and the rule that an offset outside its log becomes the nearest one inside it. Callers implement
-`Lookup`: on the broker's own logs, or over a connection.
+Owns the scenarios and the rule that an offset outside its log becomes the nearest one inside it. Callers pass a
+`Lookup`: of the broker's own logs, or over a connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from ...protocol.frozen import frozen
 from .offsets import Partition
@@ -25,6 +24,10 @@ INACTIVE = frozenset({"Empty", "Dead"})
 """Group states in which offsets may be reset."""
 
 NewOffsets = dict[Partition, int]
+Lookup = Callable[[Collection[Partition], int], Awaitable[NewOffsets]]
+"""Returns the offset of the first record of each partition with this timestamp or a later one, -1 if there is none. As
+in ListOffsets it is the log start offset for LOG_START, and the log end offset as consumers see it for LOG_END."""
+LOG_START, LOG_END = -2, -1
 
 
 class CannotReset(Exception):
@@ -37,22 +40,6 @@ class Reset:
 
     to: str
     number: int = 0
-
-
-class Lookup(Protocol):
-    """Offset lookups in the logs of partitions."""
-
-    async def earliest(self, wanted: Collection[Partition]) -> NewOffsets:
-        """Returns log start offsets."""
-        ...
-
-    async def latest(self, wanted: Collection[Partition]) -> NewOffsets:
-        """Returns log end offsets as consumers see them."""
-        ...
-
-    async def since(self, wanted: Collection[Partition], timestamp_ms: int) -> NewOffsets:
-        """Returns the offset of the first record with this timestamp or a later one, -1 if there is none."""
-        ...
 
 
 @dataclass(slots=True)
@@ -88,20 +75,20 @@ async def planned(
             raise CannotReset(f"Cannot shift offset for partition {text}")
         return await in_range({where: committed[where] + reset.number for where in wanted}, lookup)
     if reset.to == EARLIEST:
-        return Plan(await lookup.earliest(wanted))
+        return Plan(await lookup(wanted, LOG_START))
     if reset.to == LATEST:
-        return Plan(await lookup.latest(wanted))
+        return Plan(await lookup(wanted, LOG_END))
     if reset.to == CURRENT:
         kept = {where: committed[where] for where in wanted if where in committed}
-        return Plan(kept | await lookup.latest([where for where in wanted if where not in committed]))
-    found = await lookup.since(wanted, reset.number)
+        return Plan(kept | await lookup([where for where in wanted if where not in committed], LOG_END))
+    found = await lookup(wanted, reset.number)
     late = sorted(where for where, offset in found.items() if offset < 0)
-    return Plan(found | await lookup.latest(late), without_records=late)
+    return Plan(found | await lookup(late, LOG_END), without_records=late)
 
 
 async def in_range(offsets: Mapping[Partition, int], lookup: Lookup) -> Plan:
     """Returns the offsets, each moved to the nearest one within its log."""
-    starts, ends = await lookup.earliest(list(offsets)), await lookup.latest(list(offsets))
+    starts, ends = await lookup(list(offsets), LOG_START), await lookup(list(offsets), LOG_END)
     plan = Plan({})
     for where, offset in offsets.items():
         found = plan.offsets[where] = min(max(offset, starts[where]), ends[where])

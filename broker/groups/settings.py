@@ -2,50 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ...protocol.errors import ErrorCode
 from ...protocol.frozen import frozen
-from ...protocol.limits import INT32_MAX
-from ..config.assignors import assignor_name
+from ..config.java_classes import assignor_name
 from ..releases.behaviour import Behaviour
-from .classic.state import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings, MemberChecks
+from .classic.state import GroupSettings
 from .consumer.events import Settings
-from .consumer.records import Format
+from .record_form import NEWEST_FORMAT, Format
 from .share.events import Settings as ShareSettings
 from .streams.events import Settings as StreamsSettings
 
 CONSUMER_DEFAULTS = Settings()
 SHARE_DEFAULTS = ShareSettings()
 STREAMS_DEFAULTS = StreamsSettings()
-NEWEST_FORMAT = Format()
-# The configs of a group, and the settings that they change.
-_GROUP_CONFIGS = {
+# The configs of groups that are numbers, and their settings. Those of a broker have the same names after `group.`.
+_CONFIGS = {
     "consumer.session.timeout.ms": "session_timeout_ms",
     "consumer.heartbeat.interval.ms": "heartbeat_interval_ms",
     "consumer.assignment.interval.ms": "assignment_interval_ms",
+    "consumer.max.size": "max_size",
+    "consumer.regex.refresh.interval.ms": "regex_refresh_interval_ms",
+    "share.session.timeout.ms": "session_timeout_ms",
+    "share.heartbeat.interval.ms": "heartbeat_interval_ms",
+    "share.assignment.interval.ms": "assignment_interval_ms",
+    "share.max.size": "max_size",
+    "share.initialize.retry.interval.ms": "initialize_retry_ms",
+    "streams.session.timeout.ms": "session_timeout_ms",
+    "streams.heartbeat.interval.ms": "heartbeat_interval_ms",
+    "streams.assignment.interval.ms": "assignment_interval_ms",
+    "streams.max.size": "max_size",
+    "streams.initial.rebalance.delay.ms": "initial_delay_ms",
+    "streams.num.standby.replicas": "standby_replicas",
+    "streams.task.offset.interval.ms": "task_offset_interval_ms",
+    "streams.acceptable.recovery.lag": "acceptable_recovery_lag",
 }
+_TAGS = "streams.rack.aware.assignment.tags"
+S = TypeVar("S", Settings, ShareSettings, StreamsSettings)
 
 
 @frozen
-class CoordinatorSettings:
+class CoordinatorSettings(GroupSettings):
     """Configuration of the group coordinator, with Kafka's defaults."""
 
     min_session_timeout_ms: int = 6000
     max_session_timeout_ms: int = 1_800_000
-    initial_rebalance_delay_ms: int = 3000
-    max_size: int = INT32_MAX
     offset_metadata_max_bytes: int = 4096
     offsets_retention_minutes: int = 10080
     offsets_retention_check_interval_ms: int = 600_000
-    new_member_join_timeout_ms: int = NEW_MEMBER_JOIN_TIMEOUT_MS
     old_group_coordinator: bool = False
-    removes_unsynced: bool = True
-    heartbeats_before_sync: bool = True
-    first_session_at_join: bool = True
-    member_checks: MemberChecks = "unless_empty"
     absent_group_code: int = ErrorCode.ILLEGAL_GENERATION
     consumer: Settings = CONSUMER_DEFAULTS
     consumer_format: Format = NEWEST_FORMAT
@@ -73,36 +81,33 @@ class CoordinatorSettings:
             consumer_format=Format(
                 assignment_epochs=behaviour.commits_by_assignment, assignment_time=behaviour.spaces_assignments
             ),
-            share=_share(config, behaviour),
+            share=_of_broker(ShareSettings(first_epoch=int(behaviour.spaces_assignments)), "share", config),
             streams=_streams(config, behaviour),
         )
 
-    def of_consumer_group(self, configs: Mapping[str, str]) -> Settings:
-        """Returns the settings of a group of the consumer protocol with these configs of its own."""
-        changed = {field: int(configs[name]) for name, field in _GROUP_CONFIGS.items() if name in configs}
-        return replace(self.consumer, **changed) if changed else self.consumer
+    def of_group(self, kind: str, configs: Mapping[str, str]) -> Any:
+        """Returns the settings of a consumer, share or streams group with these configs of its own."""
+        settings = _changed(getattr(self, kind), kind, configs.get)
+        if _TAGS not in configs or not isinstance(settings, StreamsSettings):
+            return settings
+        return replace(settings, rack_tags=tuple(tag.strip() for tag in configs[_TAGS].split(",") if tag.strip()))
 
-    @property
-    def group(self) -> GroupSettings:
-        return GroupSettings(
-            self.initial_rebalance_delay_ms,
-            self.max_size,
-            self.new_member_join_timeout_ms,
-            self.removes_unsynced,
-            self.heartbeats_before_sync,
-            self.first_session_at_join,
-            self.member_checks,
-        )
+
+def _changed(settings: S, kind: str, config_of: Callable[[str], Any]) -> S:
+    """Returns the settings with those of a kind's configs that `config_of` has."""
+    found = {field: config_of(name) for name, field in _CONFIGS.items() if name.startswith(kind)}
+    changed: Any = {field: int(value) for field, value in found.items() if value is not None}
+    return replace(settings, **changed) if changed else settings
+
+
+def _of_broker(settings: S, kind: str, config: Any) -> S:
+    return _changed(settings, kind, lambda name: config.get(f"group.{name}"))
 
 
 def _consumer(config: Any, behaviour: Behaviour) -> Settings:
-    return Settings(
-        session_timeout_ms=config.get("group.consumer.session.timeout.ms", 45_000),
-        heartbeat_interval_ms=config.get("group.consumer.heartbeat.interval.ms", 5_000),
-        max_size=config.get("group.consumer.max.size", INT32_MAX),
+    settings = Settings(
+        assignment_interval_ms=0,  # in releases without the config
         assignors=tuple(map(assignor_name, config.get("group.consumer.assignors", ["uniform", "range"]))),
-        assignment_interval_ms=config.get("group.consumer.assignment.interval.ms", 0),
-        regex_refresh_interval_ms=config.get("group.consumer.regex.refresh.interval.ms", 600_000),
         migration=config.get("group.consumer.migration.policy", "disabled").lower(),
         classic_max_size=config["group.max.size"],
         first_epoch=int(behaviour.spaces_assignments),
@@ -111,35 +116,17 @@ def _consumer(config: Any, behaviour: Behaviour) -> Settings:
         resets_epochs=behaviour.commits_by_assignment,
         commits_by_assignment=behaviour.commits_by_assignment,
     )
-
-
-def _share(config: Any, behaviour: Behaviour) -> ShareSettings:
-    return ShareSettings(
-        session_timeout_ms=config.get("group.share.session.timeout.ms", 45_000),
-        heartbeat_interval_ms=config.get("group.share.heartbeat.interval.ms", 5_000),
-        max_size=config.get("group.share.max.size", 200),
-        assignment_interval_ms=config.get("group.share.assignment.interval.ms", 0),
-        initialize_retry_ms=config.get("group.share.initialize.retry.interval.ms", 30_000),
-        first_epoch=int(behaviour.spaces_assignments),
-    )
+    return _of_broker(settings, "consumer", config)
 
 
 def _streams(config: Any, behaviour: Behaviour) -> StreamsSettings:
-    return StreamsSettings(
-        session_timeout_ms=config.get("group.streams.session.timeout.ms", 45_000),
-        heartbeat_interval_ms=config.get("group.streams.heartbeat.interval.ms", 5_000),
-        max_size=config.get("group.streams.max.size", INT32_MAX),
-        assignment_interval_ms=(
-            config.get("group.streams.assignment.interval.ms", 1_000) if behaviour.spaces_assignments else 0
-        ),
-        initial_delay_ms=config.get("group.streams.initial.rebalance.delay.ms", 3_000),
-        standby_replicas=config.get("group.streams.num.standby.replicas", 0),
+    settings = StreamsSettings(
         rack_tags=tuple(config.get("group.streams.rack.aware.assignment.tags") or ()),
-        task_offset_interval_ms=config.get("group.streams.task.offset.interval.ms", 60_000),
-        acceptable_recovery_lag=config.get("group.streams.acceptable.recovery.lag", 10_000),
         first_epoch=int(behaviour.spaces_assignments),
         has_static_members=behaviour.static_streams_members,
     )
+    settings = _of_broker(settings, "streams", config)
+    return settings if behaviour.spaces_assignments else replace(settings, assignment_interval_ms=0)
 
 
 # Error codes for clients when a write to `__consumer_offsets` failed: retriable ones where possible (Kafka's own

@@ -7,154 +7,72 @@ initialized and deleted by the share coordinator; the outcome is one more event 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeAlias
 
 from ...protocol.errors import ErrorCode
-from ...protocol.frozen import frozen
-from ...protocol.named import NamedTuple
+from ..errors import code_of
+from .common_state import Partitions
 from .registry import Entry, Registry
+from .runner import GroupRunner
 from .settings import WRITE_ERRORS
-from .share.assignor import Partitions
 from .share.events import (
     AlterOffsets,
-    CancelTimer,
-    Decision,
     DeleteGroup,
     DeleteOffsets,
     DeleteState,
     Event,
-    Heartbeat,
-    HeartbeatReply,
     Initialize,
-    Leave,
-    Loaded,
     OffsetsDeleted,
     OffsetsReply,
-    Reply,
-    Response,
-    SessionExpired,
-    Settings,
-    StartTimer,
     StateInitialized,
     TopicDeleted,
 )
-from .share.machine import decide
-from .share.records import encode_all
-from .share.state import JOIN, AssignmentEpochSet, Change, EpochSet, Group, InitializationSet
-
-RETRY_MS = 500
-"""The delay after which a session that has expired is ended again, if that could not be written."""
-# The configs of a group, and the settings that they change.
-_GROUP_CONFIGS = {
-    "share.session.timeout.ms": "session_timeout_ms",
-    "share.heartbeat.interval.ms": "heartbeat_interval_ms",
-    "share.assignment.interval.ms": "assignment_interval_ms",
-}
+from .share.machine import decide, refused
+from .share.records import FORMS
+from .share.state import Group, SharePartitionKey
 
 StateWork: TypeAlias = Initialize | DeleteState
 """An effect that the share coordinator carries out."""
-
-
-class StatePartition(NamedTuple):
-    """A share partition."""
-
-    group_id: str
-    topic_id: bytes
-    partition: int
+Errors: TypeAlias = dict[tuple[bytes, int], ErrorCode]
+"""The outcome of such effects by topic id and partition."""
 
 
 class ShareState(Protocol):
-    """The share coordinator, which stores the state of share partitions. Both return an error code."""
+    """The share coordinator, which stores the state of share partitions. A future ends with a sync."""
 
-    async def initialize(self, of: StatePartition, state_epoch: int, start_offset: int, /) -> ErrorCode: ...
+    def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int, /) -> Any: ...
 
-    async def delete(self, of: StatePartition, /) -> ErrorCode: ...
-
-
-class NoShareState:
-    """Stores nothing, as where no topics are."""
-
-    async def initialize(self, of: StatePartition, state_epoch: int, start_offset: int, /) -> ErrorCode:
-        return ErrorCode.NONE
-
-    async def delete(self, of: StatePartition, /) -> ErrorCode:
-        return ErrorCode.NONE
+    def delete(self, key: SharePartitionKey, /) -> Any: ...
 
 
-@frozen
-class _Outcome:
-    """The errors of the share partitions that an effect was for."""
-
-    errors: Mapping[tuple[bytes, int], ErrorCode]
-
-    def partitions(self, *, failed: bool) -> Partitions:
-        found: dict[bytes, set[int]] = {}
-        for (topic_id, index), error in self.errors.items():
-            if (error is not ErrorCode.NONE) is failed:
-                found.setdefault(topic_id, set()).add(index)
-        return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
-
-    @property
-    def first_error(self) -> ErrorCode:
-        return next((error for error in self.errors.values() if error is not ErrorCode.NONE), ErrorCode.NONE)
-
-
-class ShareGroups:
+class ShareGroups(GroupRunner):
     """The share groups in a registry."""
 
+    group_class = Group
+    forms = FORMS
+    decide = staticmethod(decide)
+    refused = staticmethod(refused)
+
     def __init__(self, registry: Registry, configs: Callable[[str], Mapping[str, str]]) -> None:
-        """`configs` returns the configs of a group by its id."""
-        self.state: ShareState = NoShareState()
-        self._registry = registry
-        self._configs = configs
+        super().__init__(registry, configs)
+        self.state: ShareState | None = None
+        """None where no state is stored."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def settings_of(self, group_id: str) -> Settings:
-        """Returns the settings of a group: the broker's, changed by the configs of the group."""
-        settings, configs = self._registry.settings.share, self._configs(group_id)
-        changed = {field: int(configs[name]) for name, field in _GROUP_CONFIGS.items() if name in configs}
-        return replace(settings, **changed) if changed else settings
-
     # --- requests ------------------------------------------------------------------------------------------------
-
-    def heartbeat(self, group_id: str, event: Heartbeat | Leave) -> HeartbeatReply:
-        """ShareGroupHeartbeat, checked by its handler."""
-        registry = self._registry
-        entry = registry.entries.get(group_id)
-        is_new = entry is None
-        if entry is None:
-            if isinstance(event, Leave) or event.epoch != JOIN:
-                what = "Group" if isinstance(event, Leave) else "Share group"
-                return HeartbeatReply(ErrorCode.GROUP_ID_NOT_FOUND, f"{what} {group_id} not found.")
-            entry = registry.add(self._new(group_id))
-        elif not isinstance(entry.group, Group):
-            return HeartbeatReply(ErrorCode.GROUP_ID_NOT_FOUND, _no_share_group(group_id))
-        reply, work = self._fed(entry, event)
-        if is_new and entry.is_empty:  # it was refused
-            registry.forget(group_id)
-        self._begin(entry, work)
-        assert isinstance(reply, HeartbeatReply)
-        return reply
 
     async def alter_offsets(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> OffsetsReply:
         """AlterShareGroupOffsets: new start offsets by topic and partition; creates the group, unless refused."""
         registry = self._registry
         is_new = group_id not in registry.entries
-        entry = registry.add(self._new(group_id)) if is_new else self._entry(group_id)
+        entry = registry.add(self._new_group(group_id)) if is_new else self._entry(group_id)
         if isinstance(entry, OffsetsReply):
             return entry
         reply, work = self._fed(entry, AlterOffsets(offsets))
-        assert isinstance(reply, OffsetsReply)
         if is_new and not work:
             registry.forget(group_id)
-        results = dict(reply.results)
-        for (topic_id, index), error in (await self._done(entry, work)).errors.items():
-            name = self._registry.topics.name_of(topic_id)
-            if error is not ErrorCode.NONE and name is not None:
-                results[name, index] = error, None
-        return reply._replace(results=results)
+        return self._with_errors(reply, await self._done(entry, work))
 
     async def delete_offsets(self, group_id: str, topics: tuple[str, ...]) -> OffsetsReply:
         """DeleteShareGroupOffsets: removes the state of topics."""
@@ -162,12 +80,16 @@ class ShareGroups:
         if isinstance(entry, OffsetsReply):
             return entry
         reply, work = self._fed(entry, DeleteOffsets(topics))
-        assert isinstance(reply, OffsetsReply)
+        done = await self._done(entry, work)
+        return self._with_errors(reply, {(topic_id, -1): error for (topic_id, _), error in done.items() if error})
+
+    def _with_errors(self, reply: OffsetsReply, errors: Errors) -> OffsetsReply:
+        """Returns a response with the errors of the share coordinator."""
         results = dict(reply.results)
-        for (topic_id, _), error in (await self._done(entry, work)).errors.items():
+        for (topic_id, index), error in errors.items():
             name = self._registry.topics.name_of(topic_id)
             if error is not ErrorCode.NONE and name is not None:
-                results[name, -1] = error, None
+                results[name, index] = error, None
         return reply._replace(results=results)
 
     async def delete(self, group_id: str) -> ErrorCode:
@@ -176,22 +98,19 @@ class ShareGroups:
         if isinstance(entry, OffsetsReply):
             return entry.error
         reply, work = self._fed(entry, DeleteGroup())
-        assert reply is not None
         if reply.error is not ErrorCode.NONE:
             return reply.error
-        error = (await self._done(entry, work)).first_error
+        errors = await self._done(entry, work)
+        error = next(filter(None, errors.values()), ErrorCode.NONE)
         if error is not ErrorCode.NONE or self._registry.entries.get(group_id) is not entry:
             return error
         if not entry.is_empty:  # a member has joined meanwhile
             return ErrorCode.NON_EMPTY_GROUP
-        changes = [AssignmentEpochSet(None), InitializationSet(None), EpochSet(None)]
-        error = self._registry.write(entry, self._encoded(group_id, changes))
+        group: Any = entry.group
+        error = self._registry.write(entry, self._encoded(group_id, group.tombstones()))
         if error is ErrorCode.NONE:
             self._registry.forget(group_id)
         return WRITE_ERRORS.get(error, error)
-
-    def _new(self, group_id: str) -> Group:
-        return Group(group_id, self._registry.settings.share.first_epoch)
 
     def _entry(self, group_id: str) -> Entry | OffsetsReply:
         entry = self._registry.entries.get(group_id)
@@ -203,62 +122,25 @@ class ShareGroups:
 
     # --- running the machine -------------------------------------------------------------------------------------
 
-    def loaded(self, entry: Entry) -> None:
-        """Starts the sessions of a group that was restored from the log."""
-        self.feed(entry, Loaded())
-
     def topic_deleted(self, topic_id: bytes) -> None:
         """Forgets the state of a deleted topic, which the share coordinator removes."""
         for entry in list(self._registry.entries.values()):
             if isinstance(entry.group, Group):
                 self.feed(entry, TopicDeleted(topic_id))
 
-    def feed(self, entry: Entry, event: Event) -> None:
-        """Feeds an event without a response."""
-        self._begin(entry, self._fed(entry, event)[1])
+    def feed(self, entry: Entry, event: Event) -> Any:
+        response, work = self._fed(entry, event)
+        self._begin(entry, work)
+        return response
 
-    def _fed(self, entry: Entry, event: Event) -> tuple[Response | None, list[StateWork]]:
-        """Writes the changes that the event leads to, and carries out its effects, except those that are returned.
-        After a failed write nothing but an error response follows.
-        """
-        group = entry.group
-        assert isinstance(group, Group)
-        decision = self._decide(group, event)
-        error = self._registry.write(entry, self._encoded(group.group_id, decision.changes))
-        if error is not ErrorCode.NONE:
-            code = WRITE_ERRORS.get(error, error)
-            if isinstance(event, SessionExpired):  # the member is still there, and has no other timer
-                self._registry.start_timer(entry, event, RETRY_MS, self.feed)
-            if isinstance(event, Heartbeat | Leave):
-                return HeartbeatReply(code), []
-            return OffsetsReply(code), []
-        for change in decision.changes:
-            group.apply(change)
-        response: Response | None = None
-        work: list[StateWork] = []
-        for effect in decision.effects:
-            if isinstance(effect, Reply):
-                response = effect.response
-            elif isinstance(effect, StartTimer):
-                self._registry.start_timer(entry, effect.timer, effect.delay_ms, self.feed, keeps=True)
-            elif isinstance(effect, CancelTimer):
-                entry.cancel_timer(effect.timer)
-            else:
-                work.append(effect)
-        return response, work
+    def _fed(self, entry: Entry, event: Event) -> tuple[Any, list[StateWork]]:
+        """Feeds an event as `feed` does, but returns the work of the share coordinator instead of beginning it."""
+        decision = self._written(entry, event)
+        response = self._carry_out(entry, decision)
+        return response, [effect for effect in decision.effects if isinstance(effect, StateWork)]
 
-    def _decide(self, group: Group, event: Event) -> Decision:
-        registry = self._registry
-        settings = self.settings_of(group.group_id)
-        return decide(group, event, now_ms=registry.clock.now_ms(), settings=settings, topics=registry.topics)
-
-    def _encoded(self, group_id: str, changes: Sequence[Change]) -> list[tuple[bytes, bytes | None]]:
-        return encode_all(group_id, changes, has_times=self._registry.settings.consumer_format.assignment_time)
-
-    def time_left(self, entry: Entry) -> dict[SessionExpired, int]:
-        """Returns the timers of a group, each with its full timeout in ms."""
-        timeout_ms = self.settings_of(entry.group.group_id).session_timeout_ms
-        return dict.fromkeys(entry.timers, timeout_ms)
+    def _perform(self, entry: Entry, effect: StateWork) -> None:
+        """Leaves the work of the share coordinator to the caller of `_fed`."""
 
     # --- the state of share partitions ---------------------------------------------------------------------------
 
@@ -272,27 +154,26 @@ class ShareGroups:
     async def _without_outcome(self, entry: Entry, work: list[StateWork]) -> None:
         await self._done(entry, work)
 
-    async def _done(self, entry: Entry, work: list[StateWork]) -> _Outcome:
+    async def _done(self, entry: Entry, work: list[StateWork]) -> Errors:
         """Carries out the work, feeds its outcome, and returns it."""
-        group_id = entry.group.group_id
-        errors: dict[tuple[bytes, int], ErrorCode] = {}
+        group_id, state = entry.group.group_id, self.state
+        errors: Errors = {}
         for effect in work:
             if isinstance(effect, Initialize):
                 for topic_id, starts in effect.starts.items():
                     for index, start in starts.items():
-                        of = StatePartition(group_id, topic_id, index)
-                        errors[topic_id, index] = await self.state.initialize(of, effect.state_epoch, start)
-                outcome = _Outcome(errors)
-                self._feed_if_there(entry, StateInitialized(outcome.partitions(failed=False)))
-                self._feed_if_there(entry, StateInitialized(outcome.partitions(failed=True), failed=True))
+                        change = SharePartitionKey(group_id, topic_id, index), effect.state_epoch, start
+                        errors[topic_id, index] = await _stored(state.initialize if state else None, *change)
+                self._feed_if_there(entry, StateInitialized(_partitions(errors, failed=False)))
+                self._feed_if_there(entry, StateInitialized(_partitions(errors, failed=True), failed=True))
             else:
                 for topic_id, indexes in effect.partitions.items():
                     for index in sorted(indexes):
-                        errors[topic_id, index] = await self.state.delete(StatePartition(group_id, topic_id, index))
-                outcome = _Outcome(errors)
-                done = effect.partitions.keys() - outcome.partitions(failed=True).keys()
+                        key = SharePartitionKey(group_id, topic_id, index)
+                        errors[topic_id, index] = await _stored(state.delete if state else None, key)
+                done = effect.partitions.keys() - _partitions(errors, failed=True).keys()
                 self._feed_if_there(entry, OffsetsDeleted(frozenset(done)))
-        return _Outcome(errors)
+        return errors
 
     def _feed_if_there(self, entry: Entry, event: Event) -> None:
         if self._registry.is_active and self._registry.entries.get(entry.group.group_id) is entry:
@@ -301,3 +182,23 @@ class ShareGroups:
 
 def _no_share_group(group_id: str) -> str:
     return f"Group {group_id} is not a share group."
+
+
+async def _stored(write: Callable[..., Any] | None, *arguments: Any) -> ErrorCode:
+    """Calls a method of the share coordinator, and returns the error code once its change is durable."""
+    try:
+        submitted = write(*arguments) if write is not None else None
+        if isinstance(submitted, asyncio.Future):
+            await submitted
+    except Exception as error:
+        return code_of(error)
+    return ErrorCode.NONE
+
+
+def _partitions(errors: Errors, *, failed: bool) -> Partitions:
+    """Returns the partitions with or without an error."""
+    found: dict[bytes, set[int]] = {}
+    for (topic_id, index), error in errors.items():
+        if (error is not ErrorCode.NONE) is failed:
+            found.setdefault(topic_id, set()).add(index)
+    return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}

@@ -13,20 +13,21 @@ CONCURRENT_TRANSACTIONS.
 from __future__ import annotations
 
 import asyncio
-import itertools
+import copy
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import partial
-from typing import Protocol
+from typing import TypeAlias
 
 from ...protocol.errors import ErrorCode
 from ...protocol.frozen import frozen
 from ...storage.log import results
 from ..clock import Clock, Timer
 from ..errors import Refused, code_of
+from ..futures import Responses, on_settled
 from ..groups.records import partition_for
+from ..groups.registry import Readiness
 from ..groups.settings import WRITE_ERRORS
 from ..logs import get_logger
 from . import records
@@ -83,20 +84,14 @@ _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COO
 Submitted = results.Appended | asyncio.Future[results.Appended]
 
 
-class AppendRecords(Protocol):
-    """Writes records to a partition of `__transaction_state`.
+AppendRecords: TypeAlias = Callable[[int, list[records.Record], int], Submitted]
+"""Writes records to a partition of `__transaction_state`: its index, the records, the time in ms.
 
-    A future completes with the sync that has to be awaited, and may return another future. An exception, also of a
-    future, means that the records may be lost.
-    """
-
-    def __call__(self, partition_index: int, records: list[records.Record], now_ms: int, /) -> Submitted: ...
-
-
-class WriteMarker(Protocol):
-    """Writes a transaction marker to one partition; result and errors as for `AppendRecords`."""
-
-    def __call__(self, partition: Partition, markers: WriteMarkers, now_ms: int, /) -> Submitted: ...
+A future completes with the sync that has to be awaited, and may return another future. An exception, also of a future,
+means that the records may be lost.
+"""
+WriteMarker: TypeAlias = Callable[[Partition, WriteMarkers, int], Submitted]
+"""Writes a transaction marker to one partition at a time in ms; result and errors as for `AppendRecords`."""
 
 
 @frozen
@@ -108,16 +103,6 @@ class MarkerWriter:
 
     write: WriteMarker
     on_written: Callable[[Partition, WriteMarkers], None] | None = None
-
-
-class Readiness(Enum):
-    """Why a partition of the log is not served. The value is the error code of its ids; a served partition has no
-    entry.
-    """
-
-    LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    RESIGNED = ErrorCode.NOT_COORDINATOR
 
 
 @dataclass(slots=True, eq=False)
@@ -182,13 +167,21 @@ class TransactionCoordinator:
         self._offsets_partition = offsets_partition
         self._clock = clock
         self._waits = waits or clock
+        self._leads: Callable[[int], bool] | None = None
         self._entries: dict[str, Entry] = {}
         self._readiness: dict[int, Readiness] = {}
         self._active = True
-        self._tokens = itertools.count(1)
-        self._responses: dict[int, Response] = {}
-        self._waiting: dict[int, asyncio.Future[Response]] = {}
+        self._responses: Responses[Response] = Responses()
         self._sweeps: dict[type, Timer] = {}
+
+    def at_node(self, leads: Callable[[int], bool]) -> TransactionCoordinator:
+        """Returns this coordinator as a request to one node sees it: ids outside the partitions of the log that the
+        node `leads` get NOT_COORDINATOR. Needed with several nodes, and before `__transaction_state` exists. Not to be
+        kept after the request: it does not see what is assigned to the coordinator later.
+        """
+        seen = copy.copy(self)
+        seen._leads = leads
+        return seen
 
     # --- start, load and close -----------------------------------------------------------------------------------
 
@@ -257,14 +250,19 @@ class TransactionCoordinator:
         self._end_marking(entry)
         writing = entry.slot.writing
         if writing is not None and writing.token is not None:
-            self._respond(writing.token, Response(error))
+            self._responses.respond(writing.token, Response(error))
 
     def _unavailable(self, transactional_id: str) -> ErrorCode:
         """Returns why the id cannot be served now, or NONE. NONE also for an empty id, which `table` refuses."""
+        if transactional_id and not self._is_led(transactional_id):
+            return ErrorCode.NOT_COORDINATOR
         if not self._active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         readiness = self._readiness.get(self.partition_of(transactional_id)) if self._readiness else None
         return readiness.value if readiness is not None and transactional_id else ErrorCode.NONE
+
+    def _is_led(self, transactional_id: str) -> bool:
+        return self._leads is None or self._leads(self.partition_of(transactional_id))
 
     # --- requests ------------------------------------------------------------------------------------------------
 
@@ -279,12 +277,16 @@ class TransactionCoordinator:
         keep_prepared: bool = False,
     ) -> Response | asyncio.Future[Response]:
         """InitProducerId with a transactional id. `two_phase` and `keep_prepared` are the fields of KIP-939, of which
-        Apache Kafka has only the first part: prepared transactions cannot be kept.
+        Apache Kafka has only the first part: prepared transactions cannot be kept. As there, these fields and the
+        timeout are checked before the coordinator of the id.
         """
-        if transactional_id and two_phase and not self.settings.two_phase:
-            return Response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if transactional_id and keep_prepared:
-            return Response(ErrorCode.UNSUPPORTED_VERSION)
+        if transactional_id:
+            if two_phase and not self.settings.two_phase:
+                return Response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            if keep_prepared:
+                return Response(ErrorCode.UNSUPPORTED_VERSION)
+            if not two_phase and not 0 < timeout_ms <= self.settings.max_timeout_ms:
+                return Response(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         return self._request(
             transactional_id,
             lambda token: InitProducerId(token, timeout_ms, producer_id, producer_epoch, two_phase=two_phase),
@@ -367,7 +369,11 @@ class TransactionCoordinator:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, [], []
         if Readiness.LOADING in self._readiness.values():
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], []
-        settled = [entry.slot.settled for entry in self._entries.values() if entry.slot.settled is not None]
+        settled = [
+            entry.slot.settled
+            for transactional_id, entry in self._entries.items()
+            if entry.slot.settled is not None and self._is_led(transactional_id)
+        ]
         try:
             unknown, found = listed(
                 settled,
@@ -389,25 +395,14 @@ class TransactionCoordinator:
         if entry is None:
             entry = Entry(Slot(transactional_id), self.partition_of(transactional_id))
             self._entries[transactional_id] = entry
-        token = next(self._tokens)
+        token = self._responses.token()
         try:
             self._feed(entry, request(token))
         finally:
             # Removes an id that only a refused request created, so that clients cannot fill the memory with ids.
             if entry.slot.settled is None and not entry.slot.pending and self._is_current(entry):
                 del self._entries[transactional_id]
-        response = self._responses.pop(token, None)
-        if response is not None:
-            return response
-        future = self._waiting[token] = asyncio.get_running_loop().create_future()
-        return future
-
-    def _respond(self, token: int, response: Response) -> None:
-        future = self._waiting.pop(token, None)
-        if future is None:
-            self._responses[token] = response
-        elif not future.done():  # the client of a cancelled future has disconnected
-            future.set_result(response)
+        return self._responses.take(token)
 
     # --- periodic checks -----------------------------------------------------------------------------------------
 
@@ -462,7 +457,7 @@ class TransactionCoordinator:
 
     def _perform(self, entry: Entry, effect: Effect) -> Event | None:
         if isinstance(effect, Reply):
-            self._respond(effect.token, effect.response)
+            self._responses.respond(effect.token, effect.response)
         elif isinstance(effect, Append):
             return self._append_record(entry, effect)
         elif isinstance(effect, WriteMarkers):
@@ -485,7 +480,7 @@ class TransactionCoordinator:
             producer_id = self._allocate(self._clock.now_ms())
         except Exception as error:
             if not isinstance(request, TimeOut):  # the next check tries again
-                self._respond(request.token, Response(self._write_error(error)))
+                self._responses.respond(request.token, Response(self._write_error(error)))
             return None
         return replace(request, new_producer_id=producer_id)
 
@@ -507,7 +502,7 @@ class TransactionCoordinator:
         except Exception as error:
             return AppendFailed(write, self._write_error(error))
         if isinstance(submitted, asyncio.Future):
-            _when_settled(submitted, partial(self._record_settled, entry, write))
+            on_settled(submitted, partial(self._record_settled, entry, write))
             return None
         return Appended(write)
 
@@ -529,7 +524,7 @@ class TransactionCoordinator:
                 continue
             if isinstance(submitted, asyncio.Future):
                 marking.waiting.add(partition)
-                _when_settled(submitted, partial(self._marker_settled_later, entry, marking, partition))
+                on_settled(submitted, partial(self._marker_settled_later, entry, marking, partition))
             else:
                 self._marker_settled(marking, partition, None)
         return self._marked_all(entry)
@@ -606,15 +601,3 @@ def _loaded(log: Iterable[records.Record]) -> list[Transaction]:
         newest[key] = value
     entries = [records.decode(key, value) for key, value in newest.items()]
     return [entry.transaction for entry in entries if entry is not None and entry.transaction is not None]
-
-
-def _when_settled(submitted: asyncio.Future[results.Appended], done: Callable[[BaseException | None], None]) -> None:
-    """Calls `done` on the event loop with the error of the future, or with None."""
-
-    def ended(future: asyncio.Future[results.Appended]) -> None:
-        if future.cancelled():
-            done(asyncio.CancelledError())
-        else:
-            done(future.exception())
-
-    submitted.add_done_callback(ended)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from ....protocol.errors import ErrorCode
+from ..common_events import CancelTimer, Forget, SessionExpired, StartTimer
 from .moves import (
     COMPLETING,
     DEAD,
@@ -26,13 +27,11 @@ from .moves import (
     select_protocol,
 )
 from .state import (
-    CancelTimer,
     Commit,
     Delete,
     Effect,
     ErrorReply,
     Event,
-    Forget,
     Group,
     GroupSettings,
     GroupState,
@@ -50,12 +49,13 @@ from .state import (
     PersistFailed,
     Purpose,
     RebalanceDue,
-    SessionExpired,
-    StartTimer,
+    Response,
     Sync,
     SyncDue,
     SyncReply,
 )
+
+Transition: TypeAlias = Callable[[Step, Any], None]
 
 
 def advance(group: Group, event: Event, *, now_ms: int, settings: GroupSettings) -> tuple[Group, tuple[Effect, ...]]:
@@ -63,6 +63,15 @@ def advance(group: Group, event: Event, *, now_ms: int, settings: GroupSettings)
     step = Step(group, now_ms, settings)
     TABLE[group.state, type(event)](step, event)
     return step.group, tuple(step.effects)
+
+
+def _always(response: Response) -> Transition:
+    """Returns a transition that only sends a response."""
+
+    def respond(step: Step, event: Any) -> None:
+        step.reply(event.token, response)
+
+    return respond
 
 
 # --- Join ------------------------------------------------------------------------------------------------------------
@@ -205,10 +214,6 @@ def _sync_accepted(step: Step, event: Sync) -> Member | None:
     return group.members[event.member_id]
 
 
-def _sync_empty(step: Step, event: Sync) -> None:
-    step.reply(event.token, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
-
-
 def _sync_preparing(step: Step, event: Sync) -> None:
     if _sync_accepted(step, event):
         step.reply(event.token, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -237,18 +242,10 @@ def _sync_stable(step: Step, event: Sync) -> None:
         step.start_session(member)
 
 
-def _sync_dead(step: Step, event: Sync) -> None:
-    step.reply(event.token, SyncReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-
-
 # --- Heartbeat, Leave, Commit ----------------------------------------------------------------------------------------
 
 
-def _heartbeat_empty(step: Step, event: Heartbeat) -> None:
-    step.reply(event.token, ErrorReply(ErrorCode.UNKNOWN_MEMBER_ID))
-
-
-def _heartbeat_as(healthy: ErrorCode) -> Callable[[Step, Heartbeat], None]:
+def _heartbeat_as(healthy: ErrorCode) -> Transition:
     """Returns a transition that restarts the session of a valid member and responds with `healthy`."""
 
     def heartbeat(step: Step, event: Heartbeat) -> None:
@@ -267,10 +264,6 @@ def _heartbeat_completing(step: Step, event: Heartbeat) -> None:
         return
     error = generation_error(step, event)
     step.reply(event.token, ErrorReply(error or ErrorCode.REBALANCE_IN_PROGRESS))
-
-
-def _heartbeat_dead(step: Step, event: Heartbeat) -> None:
-    step.reply(event.token, ErrorReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 def _leave(step: Step, event: Leave) -> None:
@@ -294,10 +287,6 @@ def _leave(step: Step, event: Leave) -> None:
                 step.remove_and_rebalance(member_id)
         left.append(LeftMember(member_id, instance_id, error))
     step.reply(event.token, LeaveReply(ErrorCode.NONE, tuple(left)))
-
-
-def _leave_dead(step: Step, event: Leave) -> None:
-    step.reply(event.token, LeaveReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 def _commit_error(step: Step, event: Commit) -> ErrorCode:
@@ -345,10 +334,6 @@ def _commit_completing(step: Step, event: Commit) -> None:
     step.reply(event.token, ErrorReply(error))
 
 
-def _commit_dead(step: Step, event: Commit) -> None:
-    step.reply(event.token, ErrorReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-
-
 # --- Delete, Loaded --------------------------------------------------------------------------------------------------
 
 
@@ -356,14 +341,6 @@ def _delete_empty(step: Step, event: Delete) -> None:
     if event.only_if_unused and step.group.pending:
         return
     step.effects.append(Persist(Purpose.DELETION, step.group, event.token))
-
-
-def _delete_busy(step: Step, event: Delete) -> None:
-    step.reply(event.token, ErrorReply(ErrorCode.NON_EMPTY_GROUP))
-
-
-def _delete_dead(step: Step, event: Delete) -> None:
-    step.reply(event.token, ErrorReply(ErrorCode.GROUP_ID_NOT_FOUND))
 
 
 def _loaded_stable(step: Step, event: Loaded) -> None:
@@ -482,7 +459,7 @@ def _persisted_empty(step: Step, event: Persisted) -> None:
     step.change(pending=frozenset())
     step.enter(DEAD)
     step.reply(event.write.token, ErrorReply(ErrorCode.NONE))
-    step.effects.append(Forget(step.group.group_id))
+    step.effects.append(Forget())
 
 
 def _persist_failed_empty(step: Step, event: PersistFailed) -> None:
@@ -506,75 +483,41 @@ def _nothing(step: Step, event: Event) -> None:
 
 
 _heartbeat_healthy = _heartbeat_as(ErrorCode.NONE)
-_heartbeat_preparing = _heartbeat_as(ErrorCode.REBALANCE_IN_PROGRESS)
+_sync_unknown = _always(SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
+_unknown = _always(ErrorReply(ErrorCode.UNKNOWN_MEMBER_ID))
+_rebalancing = _heartbeat_as(ErrorCode.REBALANCE_IN_PROGRESS)
+_delete_busy = _always(ErrorReply(ErrorCode.NON_EMPTY_GROUP))
+_sync_dead = _always(SyncReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+_dead = _always(ErrorReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+_leave_dead = _always(LeaveReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+_delete_dead = _always(ErrorReply(ErrorCode.GROUP_ID_NOT_FOUND))
 
-TABLE: dict[tuple[GroupState, type], Callable[[Step, Any], None]] = {
+_STATES = (EMPTY, PREPARING, COMPLETING, STABLE, DEAD)
+# The transitions of each event, in the order of the states above.
+_ROWS: dict[type, tuple[Transition, Transition, Transition, Transition, Transition]] = {
     # requests
-    (EMPTY, Join): _join_empty,
-    (PREPARING, Join): _join_preparing,
-    (COMPLETING, Join): _join_completing,
-    (STABLE, Join): _join_stable,
-    (DEAD, Join): _join_dead,
-    (EMPTY, Sync): _sync_empty,
-    (PREPARING, Sync): _sync_preparing,
-    (COMPLETING, Sync): _sync_completing,
-    (STABLE, Sync): _sync_stable,
-    (DEAD, Sync): _sync_dead,
-    (EMPTY, Heartbeat): _heartbeat_empty,
-    (PREPARING, Heartbeat): _heartbeat_preparing,
-    (COMPLETING, Heartbeat): _heartbeat_completing,
-    (STABLE, Heartbeat): _heartbeat_healthy,
-    (DEAD, Heartbeat): _heartbeat_dead,
-    (EMPTY, Leave): _leave,
-    (PREPARING, Leave): _leave,
-    (COMPLETING, Leave): _leave,
-    (STABLE, Leave): _leave,
-    (DEAD, Leave): _leave_dead,
-    (EMPTY, Commit): _commit,
-    (PREPARING, Commit): _commit,
-    (COMPLETING, Commit): _commit_completing,
-    (STABLE, Commit): _commit,
-    (DEAD, Commit): _commit_dead,
-    (EMPTY, Delete): _delete_empty,
-    (PREPARING, Delete): _delete_busy,
-    (COMPLETING, Delete): _delete_busy,
-    (STABLE, Delete): _delete_busy,
-    (DEAD, Delete): _delete_dead,
-    (EMPTY, Loaded): _nothing,
-    (PREPARING, Loaded): _nothing,
-    (COMPLETING, Loaded): _nothing,
-    (STABLE, Loaded): _loaded_stable,
-    (DEAD, Loaded): _nothing,
+    Join: (_join_empty, _join_preparing, _join_completing, _join_stable, _join_dead),
+    Sync: (_sync_unknown, _sync_preparing, _sync_completing, _sync_stable, _sync_dead),
+    Heartbeat: (_unknown, _rebalancing, _heartbeat_completing, _heartbeat_healthy, _dead),
+    Leave: (_leave, _leave, _leave, _leave, _leave_dead),
+    Commit: (_commit, _commit, _commit_completing, _commit, _dead),
+    Delete: (_delete_empty, _delete_busy, _delete_busy, _delete_busy, _delete_dead),
+    Loaded: (_nothing, _nothing, _nothing, _loaded_stable, _nothing),
     # timers
-    (EMPTY, SessionExpired): _nothing,
-    (PREPARING, SessionExpired): _session_expired,
-    (COMPLETING, SessionExpired): _session_expired,
-    (STABLE, SessionExpired): _session_expired,
-    (DEAD, SessionExpired): _nothing,
-    (EMPTY, PendingExpired): _pending_expired,
-    (PREPARING, PendingExpired): _pending_expired,
-    (COMPLETING, PendingExpired): _pending_expired,
-    (STABLE, PendingExpired): _pending_expired,
-    (DEAD, PendingExpired): _nothing,
-    (EMPTY, RebalanceDue): _nothing,
-    (PREPARING, RebalanceDue): _rebalance_due,
-    (COMPLETING, RebalanceDue): _nothing,
-    (STABLE, RebalanceDue): _nothing,
-    (DEAD, RebalanceDue): _nothing,
-    (EMPTY, SyncDue): _nothing,
-    (PREPARING, SyncDue): _nothing,
-    (COMPLETING, SyncDue): _sync_due,
-    (STABLE, SyncDue): _sync_due,
-    (DEAD, SyncDue): _nothing,
+    SessionExpired: (_nothing, _session_expired, _session_expired, _session_expired, _nothing),
+    PendingExpired: (_pending_expired, _pending_expired, _pending_expired, _pending_expired, _nothing),
+    RebalanceDue: (_nothing, _rebalance_due, _nothing, _nothing, _nothing),
+    SyncDue: (_nothing, _nothing, _sync_due, _sync_due, _nothing),
     # outcomes of writes
-    (EMPTY, Persisted): _persisted_empty,
-    (PREPARING, Persisted): _superseded_write,
-    (COMPLETING, Persisted): _persisted_completing,
-    (STABLE, Persisted): _persisted_stable,
-    (DEAD, Persisted): _superseded_write,
-    (EMPTY, PersistFailed): _persist_failed_empty,
-    (PREPARING, PersistFailed): _superseded_write,
-    (COMPLETING, PersistFailed): _persist_failed_completing,
-    (STABLE, PersistFailed): _persist_failed_stable,
-    (DEAD, PersistFailed): _superseded_write,
+    Persisted: (_persisted_empty, _superseded_write, _persisted_completing, _persisted_stable, _superseded_write),
+    PersistFailed: (
+        _persist_failed_empty,
+        _superseded_write,
+        _persist_failed_completing,
+        _persist_failed_stable,
+        _superseded_write,
+    ),
+}
+TABLE: dict[tuple[GroupState, type], Transition] = {
+    (state, event): transition for event, row in _ROWS.items() for state, transition in zip(_STATES, row, strict=True)
 }

@@ -7,13 +7,13 @@ leads to which change; nothing here uses a clock or does I/O.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ....protocol.errors import ErrorCode
+from ..common_events import CancelTimer, SessionExpired, StartTimer, Timer
 from .state import (
-    CancelTimer,
     Commit,
     Effect,
     Group,
@@ -29,8 +29,6 @@ from .state import (
     Purpose,
     RebalanceDue,
     Reply,
-    SessionExpired,
-    StartTimer,
     Sync,
     SyncDue,
     SyncReply,
@@ -333,3 +331,21 @@ def generation_error(step: Step, event: Sync | Heartbeat | Commit) -> ErrorCode:
     if error is ErrorCode.NONE and event.generation_id != step.group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
     return error
+
+
+def time_left(group: Group, timers: Iterable[Timer], settings: GroupSettings) -> dict[Timer, int]:
+    """Returns those of the group's `timers` that would remove a member or a pending member id, each with its full
+    timeout in ms. The join timer is left out when it removes no member, for example while only the initial rebalance is
+    delayed.
+    """
+    found: dict[Timer, int] = {}
+    for timer in timers:
+        if isinstance(timer, SessionExpired):
+            member = group.members.get(timer.member_id)
+            if member is not None:
+                found[timer] = settings.new_member_join_timeout_ms if member.is_new else member.session_timeout_ms
+        elif isinstance(timer, PendingExpired):
+            found[timer] = settings.new_member_join_timeout_ms
+        elif isinstance(timer, SyncDue) or group.joined < len(group.members):
+            found[timer] = group.rebalance_timeout_ms
+    return found

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from enum import Enum
-from typing import Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 from ....protocol.errors import ErrorCode
 from ....protocol.frozen import frozen
 from ....protocol.limits import INT32_MAX
 from ....protocol.named import NamedTuple
+from ..common_events import CancelTimer, Forget, SessionExpired, StartTimer, Timer
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long a new member without a response may stay in a delayed join: it has no id to send heartbeats with. Kafka's
@@ -107,6 +108,7 @@ class Group:
     initial_delay_ms: int = 0
     initial_remaining_ms: int | None = None
     new_member_added: bool = False
+    kind: ClassVar[str] = "classic"
 
     def member_of_instance(self, instance_id: str) -> str | None:
         """Returns the member id that currently uses a static instance id, or None."""
@@ -266,32 +268,21 @@ class Loaded:
     rebalances: bool = False
 
 
-class SessionExpired(NamedTuple):
-    """The session timeout of the member passed without a heartbeat or another request."""
-
-    member_id: str
-
-
-class PendingExpired(NamedTuple):
+@frozen
+class PendingExpired(Timer):
     """A member id handed out under KIP-394 was not used in time."""
 
     member_id: str
 
 
-class RebalanceDue(NamedTuple):
+@frozen
+class RebalanceDue(Timer):
     """The rebalance timeout for joining has passed."""
 
-    name: str = "rebalance"
 
-
-class SyncDue(NamedTuple):
+@frozen
+class SyncDue(Timer):
     """The rebalance timeout for syncing has passed (KAFKA-12890)."""
-
-    name: str = "sync"
-
-
-Timer: TypeAlias = SessionExpired | PendingExpired | RebalanceDue | SyncDue
-"""A timer is identified by the event that it produces."""
 
 
 class Purpose(Enum):
@@ -353,25 +344,6 @@ class Reply(NamedTuple):
 
     token: int
     response: Response
-
-
-class StartTimer(NamedTuple):
-    """Effect: feed `timer` after the delay; replaces a running timer of the same name."""
-
-    timer: Timer
-    delay_ms: int
-
-
-class CancelTimer(NamedTuple):
-    """Effect: stop the timer if it is running."""
-
-    timer: Timer
-
-
-class Forget(NamedTuple):
-    """Effect: remove the dead group; it receives no more events."""
-
-    group_id: str
 
 
 Effect: TypeAlias = Reply | StartTimer | CancelTimer | Persist | Forget

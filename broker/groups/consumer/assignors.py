@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TypeAlias
 
 from ....protocol.named import NamedTuple
-from .state import NOTHING, Partitions
+from ..common_state import Partitions
+from .state import NOTHING
 
 UNIFORM, RANGE = "uniform", "range"
 _NONE = frozenset[int]()

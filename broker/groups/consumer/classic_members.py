@@ -25,27 +25,15 @@ from ..classic.state import (
     Sync,
     SyncReply,
 )
-from ..members import known_static, member_of
-from .conversion import Joining, downgraded, downgrades, downgrades_with, embedded
-from .events import BecomeClassic, CancelTimer, Event, JoinOverdue, StartTimer, SyncOverdue
+from ..common_events import CancelTimer, StartTimer
+from ..common_machine import known_static, member_of
+from ..common_state import ClassicMember, MemberState
+from .conversion import Joining, downgraded, downgrades_with, embedded
+from .events import BecomeClassic, Event, JoinOverdue, SyncOverdue
 from .moves import Step, Subscriptions, check_room
 from .reconciliation import Owned
 from .regexes import update_regex
-from .removal import tombstones
-from .state import ClassicMember, Group, Info, Member, MemberState
-
-
-def fence(step: Step, members: Sequence[Member]) -> None:
-    """Removes members. If only members of the classic protocol remain, the group becomes a classic one."""
-    if not members:
-        return
-    if downgrades(step.group, step.settings, members):
-        leaving = {member.member_id for member in members}
-        classic = downgraded(step.group, step.topics, step.now_ms, leaving=leaving)
-        step.changes += tombstones(step.group)
-        step.effects.append(BecomeClassic(classic, rebalances=True))
-    else:
-        step.remove(members)
+from .state import Group, Info, Member
 
 
 def refused_classic(event: Event, code: ErrorCode) -> Response:
@@ -74,10 +62,11 @@ def classic_join(step: Step, event: Join) -> None:
         text = f"Member {member_id}'s protocols are not supported."
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
     if request.requires_member_id and not request.member_id and request.instance_id is None:
-        step.reply(event.token, JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        step.reply(JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         return
     holder = group.static_member(request.instance_id)
-    member, is_new = _joining_member(step, event, member_id, holder)
+    member = _joining_member(step, event, member_id, holder)
+    is_new = member_id not in group.members and step.replaced is None
     subscription = _subscription(request.protocols[0][1])
     info = Info(
         instance_id=member.info.instance_id if request.instance_id is None else request.instance_id,
@@ -89,7 +78,8 @@ def classic_join(step: Step, event: Join) -> None:
         assignor=member.info.assignor,
         classic=ClassicMember(request.session_timeout_ms, request.protocols),
     )
-    changed = step.put_info(member, info)
+    changed = info.topics != member.info.topics
+    step.put_info(member, info)
     regex_changed, _ = update_regex(step, member.info, info, None)
     changed = changed or regex_changed
     subscriptions = Subscriptions(group)
@@ -111,7 +101,7 @@ def classic_join(step: Step, event: Join) -> None:
         step.start_session(member_id, info)
         step.effects.append(StartTimer(SyncOverdue(member_id), info.rebalance_timeout_ms))
     name = request.protocols[0][0]
-    step.reply(event.token, JoinReply(ErrorCode.NONE, member_id, updated.current.epoch, CONSUMER_PROTOCOL_TYPE, name))
+    step.reply(JoinReply(ErrorCode.NONE, member_id, updated.current.epoch, CONSUMER_PROTOCOL_TYPE, name))
 
 
 def _supports(group: Group, protocol_type: str, names: Sequence[str]) -> bool:
@@ -120,16 +110,12 @@ def _supports(group: Group, protocol_type: str, names: Sequence[str]) -> bool:
     return any(group.classic_protocols.get(name, 0) == group.classic_members for name in names)
 
 
-def _joining_member(step: Step, event: Join, member_id: str, holder: Member | None) -> tuple[Member, bool]:
-    """Returns the member that joins, and whether it is one more."""
+def _joining_member(step: Step, event: Join, member_id: str, holder: Member | None) -> Member:
+    """Returns the member that joins, or a new one."""
     instance_id = event.request.instance_id
-    if instance_id is None or (holder is None and not event.request.member_id):
-        member = step.group.members.get(member_id)
-        return (Member(member_id), True) if member is None else (member, False)
-    if event.request.member_id:
-        return known_static(step.group, member_id, instance_id), False
-    assert holder is not None
-    return step.replace_member(holder, member_id), False
+    if instance_id is not None and event.request.member_id:
+        return known_static(step.group, member_id, instance_id)
+    return step.group.member(member_id) if holder is None else step.replace_member(holder, member_id)
 
 
 def _downgrade(step: Step, member: Member, holder: Member, epoch: int, owned: Owned, *, changed: bool) -> Member:
@@ -139,10 +125,10 @@ def _downgrade(step: Step, member: Member, holder: Member, epoch: int, owned: Ow
     group = step.group
     rebalances = group.assignment_epoch < epoch
     if not rebalances:
-        target = group.target.get(holder.member_id, {})
+        target = group.target_of(holder.member_id)
         member = step.reconcile(member, group.assignment_epoch, target, owned, subscription_changed=changed)
     classic = downgraded(group, step.topics, step.now_ms, joining=Joining(member, holder.member_id))
-    step.changes += tombstones(group, {holder.member_id: member.member_id})
+    step.changes += group.tombstones({holder.member_id: member.member_id})
     step.effects.append(BecomeClassic(classic, rebalances))
     return member
 
@@ -183,15 +169,15 @@ def classic_sync(step: Step, event: Sync) -> None:
         text = f"Member {member.member_id} has joined with the protocol {name}."
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
     is_late = step.group.assignment_epoch > member.current.epoch
-    if is_late and member.current.state is not MemberState.UNREVOKED_PARTITIONS:
+    if is_late and member.current.state is not MemberState.UNREVOKED:
         _await_join(step, member)
-        step.reply(event.token, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
+        step.reply(SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
         return
     step.effects.append(CancelTimer(SyncOverdue(member.member_id)))
     step.start_session(member.member_id, member.info)
     assigned = {topic_id: frozenset(epochs) for topic_id, epochs in member.current.assigned.items()}
     assignment = embedded(assigned, step.topics, version_of(metadata))
-    step.reply(event.token, SyncReply(ErrorCode.NONE, event.protocol_type, event.protocol_name, assignment))
+    step.reply(SyncReply(ErrorCode.NONE, event.protocol_type, event.protocol_name, assignment))
 
 
 def classic_heartbeat(step: Step, event: Heartbeat) -> None:
@@ -203,12 +189,12 @@ def classic_heartbeat(step: Step, event: Heartbeat) -> None:
     state = member.current.state
     rejoins = (
         member.current.epoch < step.group.assignment_epoch
-        or state is MemberState.UNREVOKED_PARTITIONS
-        or (state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(step.group, member))
+        or state is MemberState.UNREVOKED
+        or (state is MemberState.UNRELEASED and not _waits_for_others(step.group, member))
     )
     if rejoins:
         _await_join(step, member)
-    step.reply(event.token, ErrorReply(ErrorCode.REBALANCE_IN_PROGRESS if rejoins else ErrorCode.NONE))
+    step.reply(ErrorReply(ErrorCode.REBALANCE_IN_PROGRESS if rejoins else ErrorCode.NONE))
 
 
 def _await_join(step: Step, member: Member) -> None:
@@ -221,7 +207,7 @@ def _waits_for_others(group: Group, member: Member) -> bool:
     assigned: Mapping[bytes, Mapping[int, int]] = member.current.assigned
     return any(
         index not in assigned.get(topic_id, ()) and group.is_owned(topic_id, index)
-        for topic_id, indexes in group.target.get(member.member_id, {}).items()
+        for topic_id, indexes in group.target_of(member.member_id).items()
         for index in indexes
     )
 
@@ -238,8 +224,8 @@ def classic_leave(step: Step, event: Leave) -> None:
         except Refused as refused:
             error = refused.code
         left.append(LeftMember(member_id, instance_id, error))
-    fence(step, list(gone.values()))
-    step.reply(event.token, LeaveReply(ErrorCode.NONE, tuple(left)))
+    step.remove(gone.values())
+    step.reply(LeaveReply(ErrorCode.NONE, tuple(left)))
 
 
 def _leaving(group: Group, member_id: str, instance_id: str | None) -> Member:

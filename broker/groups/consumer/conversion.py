@@ -6,6 +6,7 @@ Members keep their assignment. `group.consumer.migration.policy` permits each di
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from ....protocol.consumer_protocol import assignment_bytes, read_assignment, read_subscription, version_of
 from ....protocol.errors import ErrorCode, MalformedMessage
@@ -16,24 +17,11 @@ from ..classic.state import CONSUMER_PROTOCOL_TYPE
 from ..classic.state import Group as ClassicGroup
 from ..classic.state import GroupState as ClassicState
 from ..classic.state import Member as ClassicGroupMember
+from ..common_state import AssignmentEpochSet, ClassicMember, CurrentSet, EpochSet, InfoSet, Partitions, TargetSet
 from ..metadata_hash import group_hash
 from ..topics import TopicLookup
 from .events import Settings
-from .state import (
-    NOTHING,
-    AssignmentEpochSet,
-    Change,
-    ClassicMember,
-    Current,
-    CurrentSet,
-    EpochSet,
-    Group,
-    Info,
-    InfoSet,
-    Member,
-    Partitions,
-    TargetSet,
-)
+from .state import Change, Current, Group, Info, Member
 
 
 class Joining(NamedTuple):
@@ -143,8 +131,8 @@ def downgraded(
         except MalformedMessage as error:
             text = f"Cannot downgrade the classic group {group.group_id}: {error}."
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, text) from None
-        target = group.target.get(holder_id, NOTHING)
-        members[name] = _classic_assigned(member, embedded(target, topics, version))
+        target = group.target_of(holder_id)
+        members[name] = replace(member, assignment=embedded(target, topics, version))
     return ClassicGroup(
         group.group_id,
         state=ClassicState.STABLE,
@@ -167,19 +155,6 @@ def _classic(member: Member) -> ClassicGroupMember:
         rebalance_timeout_ms=member.info.rebalance_timeout_ms,
         session_timeout_ms=member.info.classic.session_timeout_ms,
         protocols=member.info.classic.protocols,
-    )
-
-
-def _classic_assigned(member: ClassicGroupMember, assignment: bytes) -> ClassicGroupMember:
-    return ClassicGroupMember(
-        member_id=member.member_id,
-        instance_id=member.instance_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        rebalance_timeout_ms=member.rebalance_timeout_ms,
-        session_timeout_ms=member.session_timeout_ms,
-        protocols=member.protocols,
-        assignment=assignment,
     )
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Literal, TypeAlias
 
-from ....protocol.errors import ErrorCode
 from ....protocol.frozen import frozen
 from ....protocol.limits import INT32_MAX
 from ....protocol.named import NamedTuple
@@ -14,32 +12,37 @@ from ..classic.state import Group as ClassicGroup
 from ..classic.state import Heartbeat as ClassicHeartbeat
 from ..classic.state import Join as ClassicJoin
 from ..classic.state import Leave as ClassicLeave
-from ..classic.state import Response as ClassicResponse
 from ..classic.state import Sync as ClassicSync
+from ..common_events import (
+    AssignedSettings,
+    CancelTimer,
+    Delete,
+    Forget,
+    Loaded,
+    MemberLeave,
+    Reply,
+    RevocationOverdue,
+    SessionExpired,
+    StartTimer,
+    Timer,
+)
 from .assignors import ASSIGNORS
 from .reconciliation import Owned
-from .state import Change, Partitions, Resolved
+from .state import Resolved
 
 MigrationPolicy: TypeAlias = Literal["bidirectional", "upgrade", "downgrade", "disabled"]
 
 
 @frozen
-class Settings:
-    """Settings of a group, with Kafka's defaults. Times in milliseconds, sizes in members.
-
-    `first_epoch` and the switches are behaviours of the release; `by_hash` compares the metadata of topics by their
-    hash, `resets_epochs` lets a static member that leaves lose the epochs of its assignment.
+class Settings(AssignedSettings):
+    """The switches are behaviours of the release; `by_hash` compares the metadata of topics by their hash,
+    `resets_epochs` lets a static member that leaves lose the epochs of its assignment.
     """
 
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    max_size: int = INT32_MAX
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
-    assignment_interval_ms: int = 1_000
     regex_refresh_interval_ms: int = 600_000
     migration: MigrationPolicy = "bidirectional"
     classic_max_size: int = INT32_MAX
-    first_epoch: int = 1
     by_hash: bool = True
     rejoins_at_zero: bool = True
     resets_epochs: bool = True
@@ -67,7 +70,7 @@ class Caller(NamedTuple):
 
 
 @frozen
-class HeartbeatRequest:
+class MemberHeartbeat:
     """ConsumerGroupHeartbeat of a member that stays or joins. None, or a time of -1, means unchanged."""
 
     member_id: str
@@ -91,37 +94,6 @@ class HeartbeatRequest:
 
 
 @frozen
-class MemberHeartbeat:
-    """A heartbeat whose response is identified by `token`; `new_member_id` is the id of a member without one."""
-
-    token: int
-    new_member_id: str
-    request: HeartbeatRequest
-
-
-@frozen
-class MemberLeave:
-    """A heartbeat with the epoch LEAVE or STATIC_LEAVE."""
-
-    token: int
-    member_id: str
-    instance_id: str | None
-    epoch: int
-
-
-@frozen
-class Delete:
-    """DeleteGroups; without a token, the removal of a group that is not used any more."""
-
-    token: int | None
-
-
-@frozen
-class Loaded:
-    """The group was restored from the log: the sessions of its members start now."""
-
-
-@frozen
 class RegexesResolved:
     """The topics that match regular expressions."""
 
@@ -129,46 +101,20 @@ class RegexesResolved:
 
 
 @frozen
-class SessionExpired:
-    """The session timeout of the member passed without a heartbeat."""
-
-    member_id: str
-    name: str = "session"
-
-
-@frozen
-class RevocationOverdue:
-    """The rebalance timeout passed, and the member has not confirmed that it revoked partitions."""
-
-    member_id: str
-    name: str = "revocation"
-
-
-@frozen
-class JoinOverdue:
+class JoinOverdue(Timer):
     """The rebalance timeout passed, and a classic member that has to join again has not."""
 
     member_id: str
-    name: str = "join"
 
 
 @frozen
-class SyncOverdue:
+class SyncOverdue(Timer):
     """The rebalance timeout passed, and a classic member that joined has not synced."""
 
     member_id: str
-    name: str = "sync"
 
 
-Timer: TypeAlias = SessionExpired | RevocationOverdue | JoinOverdue | SyncOverdue
-"""A timer is identified by the event that it produces."""
-TIMERS: tuple[type[SessionExpired], type[RevocationOverdue], type[JoinOverdue], type[SyncOverdue]] = (
-    SessionExpired,
-    RevocationOverdue,
-    JoinOverdue,
-    SyncOverdue,
-)
-
+TIMERS = (SessionExpired, RevocationOverdue, JoinOverdue, SyncOverdue)
 Event: TypeAlias = (
     MemberHeartbeat
     | MemberLeave
@@ -182,48 +128,7 @@ Event: TypeAlias = (
     | Timer
 )
 
-# --- responses -------------------------------------------------------------------------------------------------------
-
-
-class HeartbeatReply(NamedTuple):
-    """Response to ConsumerGroupHeartbeat; an assignment of None means that it is unchanged."""
-
-    error: ErrorCode
-    message: str | None = None
-    member_id: str | None = None
-    epoch: int = 0
-    heartbeat_interval_ms: int = 0
-    assignment: Partitions | None = None
-
-
-class DeleteReply(NamedTuple):
-    error: ErrorCode
-
-
-Response: TypeAlias = HeartbeatReply | DeleteReply | ClassicResponse
-
 # --- effects ---------------------------------------------------------------------------------------------------------
-
-
-class Reply(NamedTuple):
-    """Effect: respond to the request identified by `token`."""
-
-    token: int
-    response: Response
-
-
-class StartTimer(NamedTuple):
-    """Effect: feed `timer` after the delay; replaces a running timer of the same name unless `if_absent`."""
-
-    timer: Timer
-    delay_ms: int
-    if_absent: bool = False
-
-
-class CancelTimer(NamedTuple):
-    """Effect: stop the timer if it is running."""
-
-    timer: Timer
 
 
 class Resolve(NamedTuple):
@@ -233,12 +138,6 @@ class Resolve(NamedTuple):
 
     regexes: tuple[str, ...]
     caller: Caller
-
-
-class Forget(NamedTuple):
-    """Effect: remove the group; it receives no more events."""
-
-    group_id: str
 
 
 class BecomeClassic(NamedTuple):
@@ -251,13 +150,3 @@ class BecomeClassic(NamedTuple):
 
 
 Effect: TypeAlias = Reply | StartTimer | CancelTimer | Resolve | Forget | BecomeClassic
-
-
-@frozen
-class Decision:
-    """What an event leads to: changes, written together before they apply, and then effects. If the write fails nothing
-    happens but an error response to the request.
-    """
-
-    changes: tuple[Change, ...] = ()
-    effects: tuple[Effect, ...] = field(default_factory=tuple[Effect, ...])

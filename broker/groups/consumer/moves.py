@@ -7,45 +7,21 @@ computed. Nothing here changes the group: changes and effects are collected.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
+from typing import Any
 
-from ....protocol.errors import ErrorCode
-from ...errors import Refused
-from ..members import fenced, full
+from ..common_events import SessionExpired, StartTimer
+from ..common_machine import Step as AnyStep
+from ..common_machine import full
+from ..common_state import Checked, EpochSet, Partitions
 from ..metadata_hash import group_hash
-from ..topics import TopicLookup, TopicShape
+from ..topics import TopicShape
 from .assignors import ASSIGNORS, UNIFORM, Spec, Subscription
-from .events import (
-    TIMERS,
-    CancelTimer,
-    Effect,
-    Reply,
-    Response,
-    RevocationOverdue,
-    SessionExpired,
-    Settings,
-    StartTimer,
-)
+from .conversion import downgraded, downgrades
+from .events import TIMERS, BecomeClassic, Settings
 from .reconciliation import Goal, Owned, reconciled
-from .state import (
-    NOTHING,
-    AssignmentEpochSet,
-    Change,
-    Checked,
-    CurrentSet,
-    EpochSet,
-    Group,
-    Info,
-    InfoSet,
-    Member,
-    MemberState,
-    Partitions,
-    RegexSet,
-    Subscribers,
-    TargetSet,
-    TopicsSet,
-)
+from .state import NOTHING, UNASSIGNED, Current, Group, Info, Member, RegexSet, StoredTopics, Subscribers, TopicsSet
 
 
 class Subscriptions:
@@ -103,55 +79,57 @@ class Subscriptions:
         return all(one == (0, 1) for one in self.topics.values())
 
 
-class Step:
-    """A decision in progress: changes and effects so far. Its methods are the elementary changes."""
+def session_ms(settings: Settings, info: Info) -> int:
+    """Returns the session timeout of a member: classic members have their own."""
+    return settings.session_timeout_ms if info.classic is None else info.classic.session_timeout_ms
 
-    __slots__ = ("changes", "effects", "group", "now_ms", "settings", "topics")
 
-    def __init__(self, group: Group, now_ms: int, settings: Settings, topics: TopicLookup) -> None:
-        self.group = group
-        self.now_ms = now_ms
-        self.settings = settings
-        self.topics = topics
-        self.changes: list[Change] = []
-        self.effects: list[Effect] = []
+class Step(AnyStep[Group, Settings]):
+    """A decision in progress. Its methods are the elementary changes of a group of the consumer protocol."""
 
-    def reply(self, token: int, response: Response) -> None:
-        self.effects.append(Reply(token, response))
+    timers = TIMERS
 
     def start_session(self, member_id: str, info: Info) -> None:
-        timeout_ms = self.settings.session_timeout_ms if info.classic is None else info.classic.session_timeout_ms
-        self.effects.append(StartTimer(SessionExpired(member_id), timeout_ms))
+        self.effects.append(StartTimer(SessionExpired(member_id), session_ms(self.settings, info)))
 
     # --- members -------------------------------------------------------------------------------------------------
 
-    def put_info(self, member: Member, info: Info) -> bool:
-        """Changes what a member has sent; returns whether its topic names are others than before."""
-        if info == member.info:
-            return False
-        self.changes.append(InfoSet(member.member_id, info))
-        return info.topics != member.info.topics
+    @property
+    def rejoins_at_zero(self) -> bool:
+        return self.settings.rejoins_at_zero
 
-    def replace_member(self, old: Member, new_id: str) -> Member:
-        """Gives the place of a static member to a new member id, which starts in epoch 0."""
-        member = Member(new_id, old.info, replace(old.current, epoch=0, previous_epoch=0))
-        self._drop(old.member_id)
-        self.changes += [
-            InfoSet(new_id, member.info),
-            TargetSet(new_id, self.group.target.get(old.member_id, NOTHING)),
-            CurrentSet(new_id, member.current),
-        ]
-        return member
+    def check_released(self, holder: Member, event: Any) -> None:
+        if holder.info.classic is None:
+            super().check_released(holder, event)
 
-    def _drop(self, member_id: str) -> None:
-        self.changes += [CurrentSet(member_id, None), TargetSet(member_id, None), InfoSet(member_id, None)]
-        self.effects += [CancelTimer(timer(member_id)) for timer in TIMERS]
+    def owns_part(self, member: Member, owned: Owned | None) -> bool:
+        assigned = member.current.assigned
+        return owned is not None and all(
+            topic_id in assigned and indexes <= assigned[topic_id].keys() for topic_id, indexes in owned.items()
+        )
 
-    def remove(self, members: Iterable[Member]) -> None:
-        """Removes members, and begins a new epoch of the group."""
-        subscriptions = Subscriptions(self.group)
+    def absent(self, current: Current) -> Current:
+        assigned = current.assigned
+        if self.settings.resets_epochs:
+            assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in assigned.items()}
+        return replace(super().absent(current), assigned=assigned, revoking=UNASSIGNED)
+
+    def remove(self, members: Collection[Member]) -> None:
+        """Removes members. If only members of the classic protocol remain, the group becomes a classic one, else a new
+        epoch begins.
+        """
+        group = self.group
+        if not members:
+            return
+        if downgrades(group, self.settings, members):
+            leaving = {member.member_id for member in members}
+            classic = downgraded(group, self.topics, self.now_ms, leaving=leaving)
+            self.changes += group.tombstones()
+            self.effects.append(BecomeClassic(classic, rebalances=True))
+            return
+        super().remove(members)
+        subscriptions = Subscriptions(group)
         for member in members:
-            self._drop(member.member_id)
             subscriptions.count(member.info, -1)
             subscriptions.members -= 1
         self.changes += [RegexSet(regex, None) for regex in subscriptions.drop_unused_regexes()]
@@ -162,8 +140,7 @@ class Step:
     @property
     def has_stale_metadata(self) -> bool:
         """Whether the topics may have changed since they were compared."""
-        checked = self.group.checked
-        return checked is None or checked.version != self.topics.version()
+        return self.group.checked != self.topics.version()
 
     def advance_epoch(self, subscriptions: Subscriptions, *, needed: bool) -> int:
         """Begins a new epoch of the group if `needed`, or if the metadata of subscribed topics have changed. Returns
@@ -192,14 +169,13 @@ class Step:
         """Returns the epoch and the target assignment to reconcile a member with; computes a new one if it is due.
         `member` is as it will be.
         """
-        group, interval_ms = self.group, self.settings.assignment_interval_ms
+        group = self.group
         replaced = group.static_member(member.info.instance_id)
         holder_id = member.member_id
         if member.info.instance_id is not None:
             holder_id = replaced.member_id if replaced is not None else ""
-        last = group.target.get(holder_id, NOTHING)
-        is_due = group.assigned_ms == 0 or interval_ms == 0 or self.now_ms >= group.assigned_ms + interval_ms
-        if group.assignment_epoch >= epoch or not is_due:
+        last = group.target_of(holder_id)
+        if group.assignment_epoch >= epoch or self.is_early:
             return group.assignment_epoch, last
         members = {name: one.info for name, one in group.members.items()}
         if replaced is not None and replaced.member_id != member.member_id:
@@ -207,16 +183,7 @@ class Step:
         members[member.member_id] = member.info
         previous = {**group.target, member.member_id: last}
         computed = self._assigned(members, previous, is_homogeneous=is_homogeneous)
-        there: dict[str, Partitions] = dict(group.target)
-        there |= {
-            one.member_id: one.partitions
-            for one in self.changes
-            if isinstance(one, TargetSet) and one.partitions is not None
-        }
-        for name, partitions in computed.items():
-            if (had := there.get(name)) is not partitions and had != partitions:
-                self.changes.append(TargetSet(name, partitions))
-        self.changes.append(AssignmentEpochSet(epoch, self.now_ms))
+        self.assign(epoch, computed)
         return epoch, computed[member.member_id]
 
     def _assigned(
@@ -260,26 +227,10 @@ class Step:
         known = (self.topics.id_of(topic) for topic in self.topics_of(member.info))
         subscribed = frozenset(topic_id for topic_id in known if topic_id is not None)
         goal = Goal(epoch, target, subscribed, owned, self.group.is_owned)
-        after = reconciled(member.current, goal, subscription_changed=subscription_changed)
-        if after is None:
-            raise Refused(
-                ErrorCode.FENCED_MEMBER_EPOCH,
-                "The consumer group member is in a unknown state. The member must abandon all its partitions and "
-                "rejoin.",
-            )
-        if after == member.current:
-            return member
-        self.changes.append(CurrentSet(member.member_id, after))
-        if member.info.classic is None:
-            overdue = RevocationOverdue(member.member_id)
-            if after.state is MemberState.UNREVOKED_PARTITIONS:
-                self.effects.append(StartTimer(overdue, member.info.rebalance_timeout_ms))
-            else:
-                self.effects.append(CancelTimer(overdue))
-        return Member(member.member_id, member.info, after)
+        return self.move(member, reconciled(member.current, goal, subscription_changed=subscription_changed))
 
 
-def _stored(shapes: Sequence[TopicShape]) -> tuple[tuple[bytes, str, int, tuple[tuple[str, ...], ...]], ...]:
+def _stored(shapes: Sequence[TopicShape]) -> StoredTopics:
     ordered = sorted(shapes, key=lambda shape: shape.name)
     return tuple((one.topic_id, one.name, one.partitions, one.racks) for one in ordered)
 
@@ -291,18 +242,3 @@ def check_room(group: Group, member_id: str, max_size: int) -> None:
     """Raises Refused if the group is full and the member is a new one."""
     if len(group.members) >= max_size and member_id not in group.members:
         raise full(group.kind, max_size)
-
-
-def check_epoch(member: Member, epoch: int, owned: Owned | None, *, rejoins_at_zero: bool) -> None:
-    """Raises Refused unless a heartbeat has the epoch of the member, or the previous one with no partitions but those
-    of its assignment: then the response with the new epoch may be lost.
-    """
-    current = member.current
-    if epoch == current.epoch or (epoch == 0 and rejoins_at_zero):
-        return
-    is_subset = owned is not None and all(
-        topic_id in current.assigned and indexes <= current.assigned[topic_id].keys()
-        for topic_id, indexes in owned.items()
-    )
-    if epoch != current.previous_epoch or epoch > current.epoch or not is_subset:
-        raise fenced(Group.kind, epoch, current.epoch)

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ....protocol.named import NamedTuple
-from .state import UNASSIGNED, Assigned, Current, MemberState, Partitions
+from ..common_state import MemberState, Partitions
+from .state import UNASSIGNED, Assigned, Current
 
 Owned: TypeAlias = Mapping[bytes, Set[int]]
 """The partitions that a member reports to own."""
@@ -38,11 +39,11 @@ def reconciled(current: Current, goal: Goal, *, subscription_changed: bool) -> C
         if current.epoch != goal.epoch:
             return _advanced(current, goal, current.epoch)
         return _without_unsubscribed(current, goal) if subscription_changed else current
-    if current.state is MemberState.UNREVOKED_PARTITIONS:
+    if current.state is MemberState.UNREVOKED:
         if _owns_any(goal.owned, current.revoking):
             return _without_unsubscribed(current, goal) if subscription_changed else current
         return _advanced(current, goal, current.epoch)
-    if current.state is MemberState.UNRELEASED_PARTITIONS:
+    if current.state is MemberState.UNRELEASED:
         return _advanced(current, goal, current.epoch)
     if goal.owned is None or any(goal.owned.values()):
         return None
@@ -66,7 +67,7 @@ def _without_unsubscribed(current: Current, goal: Goal) -> Current:
     for topic_id, epochs in gone.items():
         revoking[topic_id] = {**revoking.get(topic_id, {}), **epochs}
     if _owns_any(goal.owned, revoking):
-        return Current(current.epoch, current.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking)
+        return Current(current.epoch, current.epoch, MemberState.UNREVOKED, kept, revoking)
     return replace(current, previous_epoch=current.epoch, assigned=kept)
 
 
@@ -94,8 +95,8 @@ def _advanced(current: Current, goal: Goal, epoch: int) -> Current:
             else:
                 fresh.setdefault(topic_id, []).append(index)
     if revoking and _owns_any(goal.owned, revoking):
-        return Current(epoch, current.epoch, MemberState.UNREVOKED_PARTITIONS, assigned, revoking)
+        return Current(epoch, current.epoch, MemberState.UNREVOKED, assigned, revoking)
     for topic_id, indexes in fresh.items():
         assigned[topic_id] = {**assigned.get(topic_id, {}), **dict.fromkeys(indexes, goal.epoch)}
-    state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
+    state = MemberState.UNRELEASED if waits else MemberState.STABLE
     return Current(goal.epoch, current.epoch, state, assigned, UNASSIGNED)

@@ -8,87 +8,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from enum import Enum, IntEnum
 from typing import TypeAlias
 
 from ....protocol.frozen import frozen
 from ....protocol.named import NamedTuple
+from ..common_state import (
+    AssignedGroup,
+    AssignmentEpochSet,
+    Checked,
+    CurrentSet,
+    EpochSet,
+    GroupState,
+    InfoSet,
+    MemberInfo,
+    MemberProgress,
+    Partitions,
+    TargetSet,
+)
+from ..common_state import Member as AnyMember
 
-LEAVE, STATIC_LEAVE = -1, -2
-"""Member epochs in a heartbeat: the member leaves; the static member leaves and will return."""
-JOIN = 0
-NO_ASSIGNMENT = -1
-"""The assignment epoch after its tombstone."""
-
-Partitions: TypeAlias = Mapping[bytes, frozenset[int]]
-"""Partition indexes by topic id."""
 Assigned: TypeAlias = Mapping[bytes, Mapping[int, int]]
 """The epochs at which partitions were assigned, by topic id and partition index."""
 NOTHING: Partitions = {}
 UNASSIGNED: Assigned = {}
-
-
-class GroupState(Enum):
-    """The states; values are Kafka's names in ListGroups and ConsumerGroupDescribe."""
-
-    EMPTY = "Empty"
-    ASSIGNING = "Assigning"
-    RECONCILING = "Reconciling"
-    STABLE = "Stable"
-    DEAD = "Dead"
-
-
-class MemberState(IntEnum):
-    """The reconciliation of a member, with the numbers of its record."""
-
-    STABLE = 0
-    UNREVOKED_PARTITIONS = 1
-    UNRELEASED_PARTITIONS = 2
-    UNKNOWN = 127
-
-
-class ClassicMember(NamedTuple):
-    """A member that uses the classic protocol. `protocols` are pairs (name, metadata) in its order of preference."""
-
-    session_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
+StoredTopics: TypeAlias = tuple[tuple[bytes, str, int, tuple[tuple[str, ...], ...]], ...]
+"""Topics as (id, name, number of partitions, racks of each partition)."""
 
 
 @frozen
-class Info:
-    """What a member has sent about itself. `regex` is "" without a regular expression."""
+class Info(MemberInfo):
+    """`regex` is "" without a regular expression."""
 
-    instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
     topics: frozenset[str] = frozenset()
     regex: str = ""
-    rebalance_timeout_ms: int = -1
     assignor: str | None = None
-    classic: ClassicMember | None = None
 
 
 @frozen
-class Current:
-    """The epoch of a member and the partitions that it owns: those that it keeps, and those that it has to revoke."""
+class Current(MemberProgress):
+    """The partitions that a member owns: those that it keeps, and those that it has to revoke."""
 
-    epoch: int = 0
-    previous_epoch: int = -1
-    state: MemberState = MemberState.STABLE
     assigned: Assigned = field(default_factory=dict[bytes, Mapping[int, int]])
     revoking: Assigned = field(default_factory=dict[bytes, Mapping[int, int]])
 
 
-@frozen
-class Member:
-    member_id: str
-    info: Info = Info()
-    current: Current = Current()
-
-    def is_reconciled(self, epoch: int) -> bool:
-        """Returns whether the member has the target assignment of this epoch."""
-        return self.current.epoch == epoch and self.current.state is MemberState.STABLE
+Member: TypeAlias = AnyMember[Info, Current]
 
 
 class Resolved(NamedTuple):
@@ -109,45 +73,10 @@ class Subscribers(NamedTuple):
 # --- changes ---------------------------------------------------------------------------------------------------------
 
 
-class EpochSet(NamedTuple):
-    """Key 3. None removes the group."""
-
-    epoch: int | None
-    metadata_hash: int = 0
-
-
 class TopicsSet(NamedTuple):
     """Key 4: the metadata of the subscribed topics, before 4.1; None since then."""
 
-    topics: tuple[tuple[bytes, str, int, tuple[tuple[str, ...], ...]], ...] | None
-
-
-class InfoSet(NamedTuple):
-    """Key 5. None removes the member."""
-
-    member_id: str
-    info: Info | None
-
-
-class AssignmentEpochSet(NamedTuple):
-    """Key 6. The time is 0 if it is unknown."""
-
-    epoch: int | None
-    at_ms: int = 0
-
-
-class TargetSet(NamedTuple):
-    """Key 7."""
-
-    member_id: str
-    partitions: Partitions | None
-
-
-class CurrentSet(NamedTuple):
-    """Key 8. None: the member owns nothing."""
-
-    member_id: str
-    current: Current | None
+    topics: StoredTopics | None
 
 
 class RegexSet(NamedTuple):
@@ -157,42 +86,22 @@ class RegexSet(NamedTuple):
     resolved: Resolved | None
 
 
-class Checked(NamedTuple):
-    """The metadata of the subscribed topics were compared at this version. Has no record."""
-
-    version: int
-
-
 Change: TypeAlias = EpochSet | TopicsSet | InfoSet | AssignmentEpochSet | TargetSet | CurrentSet | RegexSet | Checked
 
 
 # --- the group -------------------------------------------------------------------------------------------------------
 
 
-class Group:
-    """A group of the consumer protocol, with the counts and reverse look-ups that decisions need.
-
-    Read it freely, change it only by `apply`.
-    """
+class Group(AssignedGroup[Info, Current, Partitions]):
+    """A group of the consumer protocol, with the counts and reverse look-ups that decisions need."""
 
     kind = "consumer"
-    protocol_type = "consumer"
+    states = tuple(state for state in GroupState if state is not GroupState.NOT_READY)
+    info_class, current_class = Info, Current
 
     def __init__(self, group_id: str, first_epoch: int = 0) -> None:
-        """`first_epoch` is the epoch of a group without members: 1 since 4.3, where a new member can wait in it for
-        its first assignment (KAFKA-20268).
-        """
-        self.group_id = group_id
-        self.epoch = first_epoch
-        self.metadata_hash = 0
-        self.assignment_epoch = first_epoch
-        self.assigned_ms = 0
-        """The time of the target assignment, 0 if unknown."""
-        self.topics: tuple[tuple[bytes, str, int, tuple[tuple[str, ...], ...]], ...] | None = None
-        self.members: dict[str, Member] = {}
-        self.static: dict[str, str] = {}
-        """Member ids by instance id."""
-        self.target: dict[str, Partitions] = {}
+        super().__init__(group_id, first_epoch)
+        self.topics: StoredTopics | None = None
         self.owners: dict[bytes, dict[int, str]] = {}
         """The member that owns a partition, also while it has to revoke it."""
         self.subscribers: dict[str, Subscribers] = {}
@@ -204,8 +113,6 @@ class Group:
         self.classic_members = 0
         self.classic_protocols: dict[str, int] = {}
         """The number of classic members that support a protocol."""
-        self.checked: Checked | None = None
-        self._reconciled = 0
         self._target_owners: dict[bytes, dict[int, str]] | None = None
 
     @property
@@ -219,89 +126,42 @@ class Group:
                 self._own(member_id, partitions, self._target_owners)
         return self._target_owners
 
-    def _own(self, member_id: str, partitions: Partitions, owners: dict[bytes, dict[int, str]]) -> None:
+    def _own(self, member_id: str, partitions: Partitions | Assigned, owners: dict[bytes, dict[int, str]]) -> None:
         for topic_id, indexes in partitions.items():
             owners.setdefault(topic_id, {}).update(dict.fromkeys(indexes, member_id))
-
-    @property
-    def state(self) -> GroupState:
-        if not self.members:
-            return GroupState.EMPTY
-        if self.epoch > self.assignment_epoch:
-            return GroupState.ASSIGNING
-        return GroupState.STABLE if self._reconciled == len(self.members) else GroupState.RECONCILING
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
         """The topics to which any member subscribes."""
         return frozenset(self.subscribers)
 
-    def static_member(self, instance_id: str | None) -> Member | None:
-        """Returns the member with this instance id, or None."""
-        member_id = self.static.get(instance_id) if instance_id is not None else None
-        return self.members.get(member_id) if member_id is not None else None
+    def tombstones(self, renamed: Mapping[str, str] = {}) -> list[Change]:
+        own = [*(RegexSet(regex, None) for regex in self.resolved), TopicsSet(None), EpochSet(None)]
+        return [*super().tombstones(renamed), *own]
 
     def is_owned(self, topic_id: bytes, index: int) -> bool:
         return index in self.owners.get(topic_id, ())
 
     def apply(self, change: Change) -> None:
         """Makes a change."""
-        if isinstance(change, CurrentSet):
-            member = self.members.get(change.member_id)
-            if change.current is not None:
-                self._put(Member(change.member_id, member.info if member is not None else Info(), change.current))
-            elif member is not None:
-                self._put(Member(change.member_id, member.info, Current(LEAVE, LEAVE)))
-        elif isinstance(change, InfoSet):
-            member = self.members.get(change.member_id)
-            if change.info is not None:
-                self._put(Member(change.member_id, change.info, member.current if member is not None else Current()))
-            elif member is not None:
-                self._remove(member)
-        elif isinstance(change, TargetSet):
-            self._set_target(change.member_id, change.partitions)
-        elif isinstance(change, EpochSet):
-            self.epoch, self.metadata_hash = change.epoch or 0, change.metadata_hash
-        elif isinstance(change, AssignmentEpochSet):
-            self.assignment_epoch = NO_ASSIGNMENT if change.epoch is None else change.epoch
-            self.assigned_ms = change.at_ms
-            self._reconciled = sum(one.is_reconciled(self.assignment_epoch) for one in self.members.values())
-        elif isinstance(change, RegexSet):
+        if isinstance(change, RegexSet):
             self._resolve(change.regex, change.resolved)
         elif isinstance(change, TopicsSet):
             self.topics = change.topics
         else:
-            self.checked = change
+            super().apply(change)
 
-    def _put(self, member: Member) -> None:
-        old = self.members.get(member.member_id)
-        self.members[member.member_id] = member
-        if old is None or old.info != member.info:
+    def _relink(self, old: Member | None, new: Member | None) -> None:
+        super()._relink(old, new)
+        if old is None or new is None or old.info != new.info:
             self._count(old, -1)
-            self._count(member, 1)
-            if member.info.instance_id is not None:
-                self.static[member.info.instance_id] = member.member_id
-        if old is None or old.current is not member.current:
+            self._count(new, 1)
+        if old is None or new is None or old.current is not new.current:
             if old is not None:
                 self._release(old)
-            for part in (member.current.assigned, member.current.revoking):
-                for topic_id, indexes in part.items():
-                    self.owners.setdefault(topic_id, {}).update(dict.fromkeys(indexes, member.member_id))
-        was = old is not None and old.is_reconciled(self.assignment_epoch)
-        self._reconciled += member.is_reconciled(self.assignment_epoch) - was
-
-    def _remove(self, member: Member) -> None:
-        del self.members[member.member_id]
-        self._release(member)
-        self._count(member, -1)
-        instance_id = member.info.instance_id
-        if instance_id is not None and self.static.get(instance_id) == member.member_id:
-            del self.static[instance_id]
-        self._reconciled -= member.is_reconciled(self.assignment_epoch)
+            if new is not None:
+                self._own(new.member_id, new.current.assigned, self.owners)
+                self._own(new.member_id, new.current.revoking, self.owners)
 
     def _release(self, member: Member) -> None:
         """Releases what the member owns. A partition may have a new owner already while the group is loaded from a
@@ -349,10 +209,10 @@ class Group:
             for topic in resolved.topics:
                 self._count_topic(topic, 0, 1)
 
-    def _set_target(self, member_id: str, partitions: Partitions | None) -> None:
+    def _set_target(self, member_id: str, target: Partitions | None) -> None:
         before, known = self.target.pop(member_id, NOTHING), self._target_owners
-        if partitions is not None:
-            self.target[member_id] = partitions
+        if target is not None:
+            self.target[member_id] = target
         if known is None:
             return
         for topic_id, indexes in before.items():
@@ -362,7 +222,7 @@ class Group:
                     del owners[index]
             if not owners:
                 known.pop(topic_id, None)
-        self._own(member_id, partitions or NOTHING, known)
+        self._own(member_id, target or NOTHING, known)
 
 
 def count(counts: dict[str, int], name: str, by: int) -> None:

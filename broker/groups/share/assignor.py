@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-Partitions: TypeAlias = Mapping[bytes, frozenset[int]]
-"""Partition indexes by topic id."""
+from ..common_state import Partitions
+
 Place: TypeAlias = tuple[bytes, int]
 
 

@@ -8,88 +8,65 @@ member has its new assignment at once, and a partition may belong to several mem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ....protocol.errors import ErrorCode
-from ...errors import Refused
-from ..members import fenced, full, known_member
+from ..common_events import Decision, HeartbeatReply, Loaded, MemberLeave, Reply, SessionExpired, StartTimer
+from ..common_machine import Step, check_empty, decided, expired, fenced, full, known_member, leave, loaded
+from ..common_state import JOIN, Checked, CurrentSet, EpochSet, GroupState, InfoSet, Partitions
 from ..metadata_hash import group_hash
 from ..topics import TopicLookup
-from .assignor import Partitions, assign
+from .assignor import assign
 from .events import (
     AlterOffsets,
-    CancelTimer,
-    Decision,
     DeleteGroup,
     DeleteOffsets,
     DeleteState,
-    Effect,
     Event,
     Heartbeat,
-    HeartbeatReply,
     Initialize,
-    Leave,
-    Loaded,
     OffsetsDeleted,
     OffsetsReply,
-    Reply,
-    SessionExpired,
     Settings,
-    StartTimer,
     StateInitialized,
     TopicDeleted,
 )
 from .state import (
-    JOIN,
-    AssignmentEpochSet,
-    Change,
-    Checked,
     Complete,
     Current,
-    CurrentSet,
-    EpochSet,
     Group,
     Info,
-    InfoSet,
     Initialization,
     InitializationSet,
     Initialized,
     Member,
-    TargetSet,
     recounted,
 )
 
 UNKNOWN_TOPIC = "This server does not host this topic-partition."
 NOTHING_TO_DELETE = "There is no offset information to delete."
-NOT_EMPTY = "The group is not empty."
 
 
-def decide(group: Group, event: Event, *, now_ms: int, settings: Settings, topics: TopicLookup) -> Decision:
-    """Returns the changes of the group that `event` leads to, and the effects after them, in order."""
-    step = _Step(group, now_ms, settings, topics)
-    try:
-        TABLE[type(event)](step, event)
-    except Refused as refused:
-        return Decision((), (Reply(HeartbeatReply(refused.code, refused.message)),))
-    return Decision(tuple(step.changes), tuple(step.effects))
+def refused(event: Event, code: ErrorCode, message: str | None = None) -> Decision[Any, Any]:
+    """Returns the error response to the request of an event, and nothing else."""
+    reply = HeartbeatReply if isinstance(event, Heartbeat | MemberLeave) else OffsetsReply
+    return Decision(effects=(Reply(reply(code, message)),))
 
 
-class _Step:
-    """A decision in progress: the group before it, with the changes so far applied to a copy of what they change."""
+class _Step(Step[Group, Settings]):
+    """A decision in progress, with the changes so far applied to a copy of what they change."""
+
+    timers = (SessionExpired,)
 
     def __init__(self, group: Group, now_ms: int, settings: Settings, topics: TopicLookup) -> None:
-        self.group = group
-        self.now_ms = now_ms
-        self.settings = settings
-        self.topics = topics
+        super().__init__(group, now_ms, settings, topics)
         self.epoch = group.epoch
         self.members = dict(group.members)
         self.subscribers = group.subscribers
         self.initialization = group.initialization
-        self.changes: list[Change] = []
-        self.effects: list[Effect] = []
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
@@ -109,6 +86,13 @@ class _Step:
     def initialize(self, initialization: Initialization) -> None:
         self.initialization = initialization
         self.changes.append(InitializationSet(initialization))
+
+    def remove(self, members: Collection[Member]) -> None:
+        super().remove(members)
+        for member in members:
+            del self.members[member.member_id]
+            self.subscribers = recounted(self.subscribers, member.info.topics, frozenset())
+        self.bump(group_hash(self.topics.shapes_of(self.subscribed_topics)))
 
 
 # --- members ---------------------------------------------------------------------------------------------------------
@@ -152,7 +136,7 @@ def _heartbeat(step: _Step, event: Heartbeat) -> None:
         settings.heartbeat_interval_ms,
         current.assigned if is_shown else None,
     )
-    step.effects.append(Reply(reply))
+    step.reply(reply)
     _initialize_missing(step)
 
 
@@ -162,7 +146,7 @@ def _known_member(step: _Step, event: Heartbeat) -> Member:
     if event.member_id not in group.members and len(group.members) >= limit:
         raise full(group.kind, limit)
     if event.member_id not in group.members and event.epoch == JOIN:
-        return Member(event.member_id)
+        return group.member(event.member_id)
     member = known_member(group, event.member_id)
     epoch, previous = member.current.epoch, member.current.previous_epoch
     if event.epoch > epoch:
@@ -175,20 +159,16 @@ def _known_member(step: _Step, event: Heartbeat) -> Member:
 
 def _target(step: _Step, member: Member) -> tuple[int, Partitions]:
     """Returns the epoch of the target assignment and that of the member, after computing a new one if it is time."""
-    group, interval_ms = step.group, step.settings.assignment_interval_ms
-    is_early = group.assigned_ms > 0 and step.now_ms - group.assigned_ms < interval_ms
-    if group.assignment_epoch >= step.epoch or is_early:
-        return group.assignment_epoch, group.target.get(member.member_id, {})
+    group = step.group
+    if group.assignment_epoch >= step.epoch or step.is_early:
+        return group.assignment_epoch, group.target_of(member.member_id)
     known = {
         topics: frozenset(shape.topic_id for shape in step.topics.shapes_of(topics))
         for topics in {one.info.topics for one in step.members.values()}
     }
     subscriptions = {one.member_id: known[one.info.topics] for one in step.members.values()}
     target = assign(subscriptions, group.target, step.initialization.assignable)
-    for member_id, partitions in target.items():
-        if partitions != group.target.get(member_id):
-            step.changes.append(TargetSet(member_id, partitions))
-    step.changes.append(AssignmentEpochSet(step.epoch, step.now_ms))
+    step.assign(step.epoch, target)
     return step.epoch, target.get(member.member_id, {})
 
 
@@ -199,9 +179,9 @@ def _reconciled(step: _Step, member: Member, target_epoch: int, target: Partitio
         return None
     known = {shape.topic_id for shape in step.topics.shapes_of(member.info.topics)}
     assigned = {id: partitions for id, partitions in target.items() if id in known}
-    made = Current(current.epoch, current.previous_epoch, assigned)
+    made = replace(current, assigned=assigned)
     if target_epoch != current.epoch:
-        made = Current(target_epoch, current.epoch, assigned)
+        made = replace(made, epoch=target_epoch, previous_epoch=current.epoch)
     return None if made == current else made
 
 
@@ -253,30 +233,6 @@ def _without(topics: Mapping[bytes, Initialized], removed: Partitions) -> dict[b
     return made
 
 
-def _leave(step: _Step, event: Leave) -> None:
-    known_member(step.group, event.member_id)
-    _remove(step, event.member_id)
-    step.effects.append(CancelTimer(SessionExpired(event.member_id)))
-    step.effects.append(Reply(HeartbeatReply(ErrorCode.NONE, None, event.member_id, -1)))
-
-
-def _expired(step: _Step, event: SessionExpired) -> None:
-    if event.member_id in step.group.members:
-        _remove(step, event.member_id)
-
-
-def _remove(step: _Step, member_id: str) -> None:
-    step.subscribers = recounted(step.subscribers, step.members.pop(member_id).info.topics, frozenset())
-    step.changes += [CurrentSet(member_id, None), TargetSet(member_id, None), InfoSet(member_id, None)]
-    step.bump(group_hash(step.topics.shapes_of(step.subscribed_topics)))
-
-
-def _loaded(step: _Step, _: Loaded) -> None:
-    step.effects += [
-        StartTimer(SessionExpired(member_id), step.settings.session_timeout_ms) for member_id in step.group.members
-    ]
-
-
 # --- state of share partitions ---------------------------------------------------------------------------------------
 
 
@@ -295,9 +251,7 @@ def _initialized(step: _Step, event: StateInitialized) -> None:
 
 
 def _alter_offsets(step: _Step, event: AlterOffsets) -> None:
-    if step.group.members:
-        step.effects.append(Reply(OffsetsReply(ErrorCode.NON_EMPTY_GROUP, NOT_EMPTY)))
-        return
+    check_empty(step.group)
     results: dict[tuple[str, int], tuple[ErrorCode, str | None]] = {}
     starts: dict[bytes, dict[int, int]] = {}
     topics: dict[bytes, Initialized] = {}
@@ -314,13 +268,11 @@ def _alter_offsets(step: _Step, event: AlterOffsets) -> None:
     if topics:
         _begin(step, topics)
         step.effects.append(Initialize(step.epoch, starts))
-    step.effects.append(Reply(OffsetsReply(ErrorCode.NONE, None, results)))
+    step.reply(OffsetsReply(ErrorCode.NONE, None, results))
 
 
 def _delete_offsets(step: _Step, event: DeleteOffsets) -> None:
-    if step.group.members:
-        step.effects.append(Reply(OffsetsReply(ErrorCode.NON_EMPTY_GROUP, NOT_EMPTY)))
-        return
+    check_empty(step.group)
     present = step.initialization
     results: dict[tuple[str, int], tuple[ErrorCode, str | None]] = {}
     deleted: dict[bytes, frozenset[int]] = {}
@@ -343,7 +295,7 @@ def _delete_offsets(step: _Step, event: DeleteOffsets) -> None:
         initialized = {id: topic for id, topic in present.initialized.items() if id not in deleted}
         step.initialize(replace(present, initialized=initialized, deleting=deleting))
         step.effects.append(DeleteState(deleted))
-    step.effects.append(Reply(OffsetsReply(ErrorCode.NONE, None, results)))
+    step.reply(OffsetsReply(ErrorCode.NONE, None, results))
 
 
 def _offsets_deleted(step: _Step, event: OffsetsDeleted) -> None:
@@ -366,9 +318,7 @@ def _topic_deleted(step: _Step, event: TopicDeleted) -> None:
 
 
 def _delete_group(step: _Step, _: DeleteGroup) -> None:
-    if step.group.members:
-        step.effects.append(Reply(OffsetsReply(ErrorCode.NON_EMPTY_GROUP, NOT_EMPTY)))
-        return
+    check_empty(step.group)
     present = step.initialization
     topics = _combined(present.initialized, present.initializing)
     deleted = {id: topic.partitions for id, topic in topics.items()}
@@ -380,18 +330,21 @@ def _delete_group(step: _Step, _: DeleteGroup) -> None:
         names = {id: topic.name for id, topic in topics.items()} | dict(present.deleting)
         step.initialize(Initialization({}, {}, {id: names[id] for id in deleted}))
         step.effects.append(DeleteState(deleted))
-    step.effects.append(Reply(OffsetsReply(ErrorCode.NONE)))
+    step.reply(OffsetsReply(ErrorCode.NONE))
 
 
-TABLE: dict[type, Callable[[_Step, Any], None]] = {
+_EVENTS: dict[type, Callable[[_Step, Any], None]] = {
     Heartbeat: _heartbeat,
-    Leave: _leave,
-    SessionExpired: _expired,
+    MemberLeave: leave,
+    SessionExpired: expired,
     StateInitialized: _initialized,
     AlterOffsets: _alter_offsets,
     DeleteOffsets: _delete_offsets,
     OffsetsDeleted: _offsets_deleted,
     TopicDeleted: _topic_deleted,
     DeleteGroup: _delete_group,
-    Loaded: _loaded,
+    Loaded: loaded,
 }
+# What events lead to does not depend on the state.
+TABLE = {(state, event): act for state in (GroupState.EMPTY, GroupState.STABLE) for event, act in _EVENTS.items()}
+decide = partial(decided, TABLE, _Step, refused)

@@ -8,55 +8,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import field
-from enum import Enum
 from typing import TypeAlias
 
 from ....protocol.frozen import frozen
 from ....protocol.named import NamedTuple
-from .assignor import Partitions
+from ..common_state import (
+    AssignedGroup,
+    AssignmentEpochSet,
+    Checked,
+    CurrentSet,
+    EpochSet,
+    GroupState,
+    InfoSet,
+    MemberInfo,
+    MemberProgress,
+    Partitions,
+    TargetSet,
+)
+from ..common_state import Member as AnyMember
 
-JOIN, LEAVE = 0, -1
-"""Member epochs in a heartbeat."""
 ASSIGNOR = "simple"
 """The only assignor."""
-NO_ASSIGNMENT = -1
-"""The assignment epoch after its tombstone."""
-
-
-class GroupState(Enum):
-    """The states; values are Kafka's names."""
-
-    EMPTY = "Empty"
-    STABLE = "Stable"
-    DEAD = "Dead"
 
 
 @frozen
-class Info:
-    """What a member has sent about itself."""
-
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
+class Info(MemberInfo):
     topics: frozenset[str] = frozenset()
 
 
 @frozen
-class Current:
-    """The epoch of a member and its partitions. A partition may belong to several members."""
+class Current(MemberProgress):
+    """The partitions of a member. A partition may belong to several members."""
 
-    epoch: int = 0
-    previous_epoch: int = -1
     assigned: Partitions = field(default_factory=dict[bytes, frozenset[int]])
 
 
-@frozen
-class Member:
-    """A member of the group."""
+Member: TypeAlias = AnyMember[Info, Current]
 
-    member_id: str
-    info: Info = Info()
-    current: Current = Current()
+
+class SharePartitionKey(NamedTuple):
+    """The identity of a share partition: a group and a partition of a topic."""
+
+    group_id: str
+    topic_id: bytes
+    partition: int
 
 
 class Initialized(NamedTuple):
@@ -84,51 +79,10 @@ class Initialization:
 # --- changes ---------------------------------------------------------------------------------------------------------
 
 
-class InfoSet(NamedTuple):
-    """Key 10. None removes the member."""
-
-    member_id: str
-    info: Info | None
-
-
-class EpochSet(NamedTuple):
-    """Key 11. None removes the group."""
-
-    epoch: int | None
-    metadata_hash: int = 0
-
-
-class AssignmentEpochSet(NamedTuple):
-    """Key 12. The time is 0 if it is unknown."""
-
-    epoch: int | None
-    at_ms: int = 0
-
-
-class TargetSet(NamedTuple):
-    """Key 13."""
-
-    member_id: str
-    partitions: Partitions | None
-
-
-class CurrentSet(NamedTuple):
-    """Key 14. None: the member leaves."""
-
-    member_id: str
-    current: Current | None
-
-
 class InitializationSet(NamedTuple):
     """Key 15. None: the group has no state."""
 
     initialization: Initialization | None
-
-
-class Checked(NamedTuple):
-    """The metadata of the subscribed topics were compared at this version. Has no record."""
-
-    version: int
 
 
 class Complete(NamedTuple):
@@ -139,7 +93,6 @@ class Complete(NamedTuple):
 
 Recorded: TypeAlias = InfoSet | EpochSet | AssignmentEpochSet | TargetSet | CurrentSet | InitializationSet
 Change: TypeAlias = Recorded | Checked | Complete
-UNRECORDED = (Checked, Complete)
 
 
 def recounted(subscribers: Mapping[str, int], before: Set[str], after: Set[str]) -> Mapping[str, int]:
@@ -156,24 +109,16 @@ def recounted(subscribers: Mapping[str, int], before: Set[str], after: Set[str])
     return found
 
 
-class Group:
-    """A share group. Read it freely, change it only by `apply`."""
+class Group(AssignedGroup[Info, Current, Partitions]):
+    """A share group."""
 
     kind = "share"
-    protocol_type = "share"
+    states = (GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD)
+    info_class, current_class = Info, Current
 
     def __init__(self, group_id: str, first_epoch: int = 1) -> None:
-        """`first_epoch` is the epoch of a group without members: 1 since 4.3."""
-        self.group_id = group_id
-        self.epoch = first_epoch
-        self.metadata_hash = 0
-        self.assignment_epoch = first_epoch
-        self.assigned_ms = 0
-        self.members: dict[str, Member] = {}
-        self.target: dict[str, Partitions] = {}
+        super().__init__(group_id, first_epoch)
         self.initialization = Initialization()
-        self.checked: int | None = None
-        """The version of the metadata that was compared last."""
         self.complete: int | None = None
         """The version of the metadata at which no partition of the subscribed topics lacked a state."""
         self.subscribers: Mapping[str, int] = {}
@@ -199,13 +144,12 @@ class Group:
         return GroupState.STABLE if self.members else GroupState.EMPTY
 
     @property
-    def is_empty(self) -> bool:
-        return not self.members
-
-    @property
     def subscribed_topics(self) -> frozenset[str]:
         """The topics to which any member subscribes."""
         return frozenset(self.subscribers)
+
+    def tombstones(self, renamed: Mapping[str, str] = {}) -> list[Change]:
+        return [*super().tombstones(renamed), InitializationSet(None), EpochSet(None)]
 
     def apply(self, change: Change) -> None:
         """Makes a change."""
@@ -213,36 +157,14 @@ class Group:
             self._has_unassigned = None
             if not isinstance(change, TargetSet):
                 self.complete = None
-        if isinstance(change, CurrentSet):
-            member = self.members.get(change.member_id)
-            if change.current is not None:
-                info = member.info if member is not None else Info()
-                self.members[change.member_id] = Member(change.member_id, info, change.current)
-            elif member is not None:
-                self.members[change.member_id] = Member(change.member_id, member.info, Current(LEAVE, LEAVE))
-        elif isinstance(change, InfoSet):
-            member = self.members.get(change.member_id)
-            before = member.info.topics if member is not None else frozenset[str]()
-            after = change.info.topics if change.info is not None else frozenset[str]()
-            self.subscribers = recounted(self.subscribers, before, after)
-            if change.info is None:
-                self.members.pop(change.member_id, None)
-            else:
-                current = member.current if member is not None else Current()
-                self.members[change.member_id] = Member(change.member_id, change.info, current)
-        elif isinstance(change, EpochSet):
-            self.epoch, self.metadata_hash = change.epoch or 0, change.metadata_hash
-        elif isinstance(change, AssignmentEpochSet):
-            self.assignment_epoch = NO_ASSIGNMENT if change.epoch is None else change.epoch
-            self.assigned_ms = change.at_ms
-        elif isinstance(change, TargetSet):
-            if change.partitions is None:
-                self.target.pop(change.member_id, None)
-            else:
-                self.target[change.member_id] = change.partitions
-        elif isinstance(change, InitializationSet):
+        if isinstance(change, InitializationSet):
             self.initialization = change.initialization or Initialization()
         elif isinstance(change, Complete):
             self.complete = change.version
         else:
-            self.checked = change.version
+            super().apply(change)
+
+    def _relink(self, old: Member | None, new: Member | None) -> None:
+        super()._relink(old, new)
+        before, after = (one.info.topics if one is not None else frozenset[str]() for one in (old, new))
+        self.subscribers = recounted(self.subscribers, before, after)

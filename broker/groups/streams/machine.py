@@ -7,60 +7,30 @@ change the group: its changes are written first, and then applied. Rules: `Group
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ....protocol.errors import ErrorCode
-from ...errors import Refused
-from ..members import known_member, known_static, member_of
-from ..topics import TopicLookup
-from .events import (
+from ..common_events import (
     Decision,
-    DelayOver,
     Delete,
     DeleteReply,
-    Event,
-    Forget,
-    Heartbeat,
-    HeartbeatReply,
     Loaded,
     MemberLeave,
     Reply,
     RevocationOverdue,
     SessionExpired,
-    Settings,
     StartTimer,
 )
-from .moves import Step, check_epoch, check_room, tombstones
-from .state import (
-    HOLDS_NOTHING,
-    JOIN,
-    STATIC_LEAVE,
-    CurrentSet,
-    EndpointEpochSet,
-    Group,
-    GroupState,
-    Info,
-    Member,
-    MemberState,
-    ShutdownRequested,
-)
+from ..common_machine import decided, delete, expired, leave, loaded, nothing, revocation_overdue
+from ..common_state import JOIN, GroupState
+from .events import DelayOver, Event, Heartbeat, HeartbeatReply, Settings
+from .moves import Step, check_room
+from .state import EndpointEpochSet, Group, Info, Member, ShutdownRequested
 from .statuses import statuses_of
 
-NOT_EMPTY = "The group is not empty."
 
-
-def decide(group: Group, event: Event, *, now_ms: int, settings: Settings, topics: TopicLookup) -> Decision:
-    """Returns the changes of the group that `event` leads to, and the effects after them, in order."""
-    step = Step(group, now_ms, settings, topics)
-    try:
-        TABLE[group.state, type(event)](step, event)
-    except Refused as refused:
-        return refusal(event, refused.code, refused.message or None)
-    return step.decision()
-
-
-def refusal(event: Event, code: ErrorCode, message: str | None = None) -> Decision:
+def refused(event: Event, code: ErrorCode, message: str | None = None) -> Decision[Any, Any]:
     """Returns the error response to the request of an event, and nothing else."""
     if isinstance(event, Heartbeat | MemberLeave):
         return Decision(effects=(Reply(HeartbeatReply(code, message)),))
@@ -77,11 +47,10 @@ def _heartbeat(step: Step, event: Heartbeat) -> None:
     is_joining = event.epoch == JOIN
     if is_joining:
         check_room(group, event, settings)
-    before = _member_of(step, event)
+    before: Member = step.member_of(event)
     info = _updated(before.info, event, settings)
-    needed = step.put_info(before, info)
-    if event.instance_id is not None:
-        needed = needed and _matters(before.info, info)
+    step.put_info(before, info)
+    needed = info != before.info if event.instance_id is None else _matters(before.info, info)
     topology = step.topology(event.topology)
     configured, found_hash = step.configure(topology)
     validated = step.validated_epoch(configured, event.owned)
@@ -101,52 +70,23 @@ def _heartbeat(step: Step, event: Heartbeat) -> None:
     endpoints = None
     if endpoint_epoch != event.endpoint_epoch:
         endpoints = step.endpoints(after, configured)
-    step.effects.append(
-        Reply(
-            HeartbeatReply(
-                ErrorCode.NONE,
-                None,
-                event.member_id,
-                after.current.epoch,
-                settings.heartbeat_interval_ms,
-                settings.task_offset_interval_ms if settings.has_static_members else 0,
-                settings.acceptable_recovery_lag if settings.has_static_members else -1,
-                statuses_of(step, event, after, configured, delay),
-                after.current.assigned.tasks if is_joining or has_moved else None,
-                # As in Kafka, a group that has just been made does not keep what has no record.
-                endpoint_epoch if group.is_stored else 0,
-                endpoints,
-                configured.to_create,
-            )
+    step.reply(
+        HeartbeatReply(
+            ErrorCode.NONE,
+            None,
+            event.member_id,
+            after.current.epoch,
+            settings.heartbeat_interval_ms,
+            settings.task_offset_interval_ms if settings.has_static_members else 0,
+            settings.acceptable_recovery_lag if settings.has_static_members else -1,
+            statuses_of(step, event, after, configured, delay),
+            after.current.assigned.tasks if is_joining or has_moved else None,
+            # As in Kafka, a group that has just been made does not keep what has no record.
+            endpoint_epoch if group.is_stored else 0,
+            endpoints,
+            configured.to_create,
         )
     )
-
-
-def _member_of(step: Step, event: Heartbeat) -> Member:
-    """Returns the member that sends a heartbeat, or a new one. A static member that returns with a new id takes the
-    place of the old one. Raises Refused.
-    """
-    group = step.group
-    if event.instance_id is None:
-        if event.epoch == JOIN:
-            return group.members.get(event.member_id) or Member(event.member_id)
-        member = known_member(group, event.member_id)
-        check_epoch(member, event)
-        return member
-    if event.epoch != JOIN:
-        member = known_static(group, event.member_id, event.instance_id)
-        check_epoch(member, event)
-        return member
-    holder = group.static_member(event.instance_id)
-    if holder is None:
-        return group.members.get(event.member_id) or Member(event.member_id)
-    if holder.current.epoch != STATIC_LEAVE:
-        raise Refused(
-            ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"Static member {event.member_id} with instance id {event.instance_id} cannot join the group because the "
-            f"instance id is owned by {holder.member_id} member.",
-        )
-    return step.replace_member(holder, event.member_id)
 
 
 def _updated(info: Info, event: Heartbeat, settings: Settings) -> Info:
@@ -192,36 +132,12 @@ def _endpoint_epoch(step: Step, before: Member, after: Member, *, has_moved: boo
 
 
 def _leave(step: Step, event: MemberLeave) -> None:
-    group = step.group
-    member = member_of(group, event.member_id, event.instance_id)
     if event.shuts_down:
         step.changes.append(ShutdownRequested(event.member_id))
-    if event.instance_id is not None and event.epoch == STATIC_LEAVE:
-        assigned = member.current.assigned
-        active = {id: dict.fromkeys(epochs, 0) for id, epochs in assigned.active.items()}
-        current = replace(
-            member.current, epoch=STATIC_LEAVE, assigned=assigned._replace(active=active), revoking=HOLDS_NOTHING
-        )
-        step.changes.append(CurrentSet(member.member_id, current))
-    else:
-        step.remove(member)
-    step.effects.append(Reply(HeartbeatReply(ErrorCode.NONE, None, event.member_id, event.epoch)))
+    leave(step, event)
 
 
-# --- timers and the rest ---------------------------------------------------------------------------------------------
-
-
-def _expired(step: Step, event: SessionExpired) -> None:
-    member = step.group.members.get(event.member_id)
-    if member is not None:
-        step.remove(member)
-
-
-def _revocation_overdue(step: Step, event: RevocationOverdue) -> None:
-    member = step.group.members.get(event.member_id)
-    # A static member that left keeps its place until its session expires.
-    if member is not None and member.current.state is MemberState.UNREVOKED_TASKS and member.current.epoch >= 0:
-        step.remove(member)
+# --- timers and the table --------------------------------------------------------------------------------------------
 
 
 def _delay_over(step: Step, event: DelayOver) -> None:
@@ -235,48 +151,28 @@ def _delay_over_empty(step: Step, event: DelayOver) -> None:
     step.end_delay()
 
 
-def _loaded(step: Step, event: Loaded) -> None:
-    for member in step.group.members.values():
-        step.effects.append(StartTimer(SessionExpired(member.member_id), step.settings.session_timeout_ms))
-        if member.current.state is MemberState.UNREVOKED_TASKS:
-            step.effects.append(StartTimer(RevocationOverdue(member.member_id), member.info.rebalance_timeout_ms))
-
-
-def _delete(step: Step, event: Delete) -> None:
-    step.changes += tombstones(step.group)
-    step.effects += [Forget(), Reply(DeleteReply(ErrorCode.NONE))]
-
-
-def _delete_busy(step: Step, event: Delete) -> None:
-    raise Refused(ErrorCode.NON_EMPTY_GROUP, NOT_EMPTY)
-
-
-def _nothing(step: Step, event: Event) -> None:
-    """Ignores an event that has no meaning in this state."""
-
-
 _WITH_MEMBERS: dict[type, Callable[[Step, Any], None]] = {
     Heartbeat: _heartbeat,
     MemberLeave: _leave,
-    Delete: _delete_busy,
-    Loaded: _loaded,
-    SessionExpired: _expired,
-    RevocationOverdue: _revocation_overdue,
+    Delete: delete,
+    Loaded: loaded,
+    SessionExpired: expired,
+    RevocationOverdue: revocation_overdue,
     DelayOver: _delay_over,
 }
 _WITHOUT_MEMBERS: dict[type, Callable[[Step, Any], None]] = {
-    **_WITH_MEMBERS,
-    Delete: _delete,
-    Loaded: _nothing,
-    SessionExpired: _nothing,
-    RevocationOverdue: _nothing,
+    **dict.fromkeys(_WITH_MEMBERS, nothing),
+    Heartbeat: _heartbeat,
+    MemberLeave: _leave,
+    Delete: delete,
     DelayOver: _delay_over_empty,
 }
 
 # The states of a group with members differ in what its members have to do, not in what events lead to.
 TABLE: dict[tuple[GroupState, type], Callable[[Step, Any], None]] = {
     (state, event): handler
-    for state in GroupState
+    for state in Group.states
     if state is not GroupState.DEAD
     for event, handler in (_WITHOUT_MEMBERS if state is GroupState.EMPTY else _WITH_MEMBERS).items()
 }
+decide = partial(decided, TABLE, Step, refused)

@@ -6,48 +6,36 @@ when a target assignment is computed. Nothing here changes the group: changes an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 from ....protocol.errors import ErrorCode
 from ...errors import Refused
-from ..members import fenced, full
+from ..common_events import Decision, StartTimer
+from ..common_machine import Step as AnyStep
+from ..common_machine import full
+from ..common_state import AssignmentEpochSet, Checked
 from ..metadata_hash import group_hash
 from ..topics import TopicLookup
 from .assignor import Assignee, Configs, assign
 from .endpoints import EndpointPartitions, endpoint_partitions
-from .events import (
-    CancelTimer,
-    Decision,
-    DelayOver,
-    Effect,
-    Heartbeat,
-    RevocationOverdue,
-    SessionExpired,
-    Settings,
-    StartTimer,
-)
+from .events import DelayOver, Heartbeat, HeartbeatReply, Settings
 from .reconciliation import Goal, reconciled
 from .state import (
+    HOLDS_NOTHING,
     NO_OFFSETS,
     NOT_VALIDATED,
     RECORDED,
-    AssignmentEpochSet,
-    Change,
-    Checked,
     ConfiguredSet,
-    CurrentSet,
+    Current,
     DelaySet,
     Endpoint,
     EpochSet,
     Group,
-    Info,
-    InfoSet,
     Member,
     MemberOffsets,
-    MemberState,
     OffsetsReported,
-    TargetSet,
     TopologySet,
 )
 from .topology import Configured, configure
@@ -59,58 +47,40 @@ INITIAL_DELAY = "Assignment delayed due to the configured initial rebalance dela
 INTERVAL = "Assignment delayed due to the configured assignment interval."
 
 
-class Step:
-    """A decision in progress: changes and effects so far. Its methods are the elementary changes."""
+class Step(AnyStep[Group, Settings]):
+    """A decision in progress. Its methods are the elementary changes of a streams group."""
+
+    holdings = "tasks"
+    reply_class = HeartbeatReply
 
     def __init__(self, group: Group, now_ms: int, settings: Settings, topics: TopicLookup) -> None:
-        self.group = group
-        self.now_ms = now_ms
-        self.settings = settings
-        self.topics = topics
+        super().__init__(group, now_ms, settings, topics)
         self.epoch = group.epoch
         self.is_delayed = group.is_delayed
-        self.replaced: Member | None = None
-        """The static member whose place another one takes."""
-        self.changes: list[Change] = []
-        self.effects: list[Effect] = []
 
-    def decision(self) -> Decision:
-        """Returns the collected changes and effects."""
-        changes = self.changes
+    def decision(self) -> Decision[Any, Any]:
         if not self.group.is_stored:
             # Kafka makes such a group from its records, which drops the rest; only timers remain.
-            changes = [change for change in changes if isinstance(change, (*RECORDED, DelaySet))]
-        return Decision(tuple(changes), tuple(self.effects))
+            self.changes = [change for change in self.changes if isinstance(change, (*RECORDED, DelaySet))]
+        return super().decision()
 
     # --- members -------------------------------------------------------------------------------------------------
 
-    def put_info(self, member: Member, info: Info) -> bool:
-        """Changes what a member has sent; returns whether it is other than before."""
-        if info == member.info:
-            return False
-        self.changes.append(InfoSet(member.member_id, info))
-        return True
+    def owns_part(self, member: Member, owned: TasksTuple | None) -> bool:
+        return owned is not None and all(
+            id in assigned and partitions <= assigned[id]
+            for mine, assigned in zip(owned, member.current.assigned.tasks, strict=True)
+            for id, partitions in mine.items()
+        )
 
-    def replace_member(self, old: Member, new_id: str) -> Member:
-        """Gives the place of a static member to a new member id, which starts in epoch 0."""
-        self.replaced = old
-        member = Member(new_id, old.info, replace(old.current, epoch=0, previous_epoch=0))
-        self._drop(old.member_id)
-        self.changes += [
-            InfoSet(new_id, member.info),
-            TargetSet(new_id, self.group.target.get(old.member_id, NOTHING)),
-            CurrentSet(new_id, member.current),
-        ]
-        return member
+    def absent(self, current: Current) -> Current:
+        active = {id: dict.fromkeys(epochs, 0) for id, epochs in current.assigned.active.items()}
+        assigned = current.assigned._replace(active=active)
+        return replace(super().absent(current), assigned=assigned, revoking=HOLDS_NOTHING)
 
-    def _drop(self, member_id: str) -> None:
-        self.changes += [CurrentSet(member_id, None), TargetSet(member_id, None), InfoSet(member_id, None)]
-        self.effects += [CancelTimer(SessionExpired(member_id)), CancelTimer(RevocationOverdue(member_id))]
-
-    def remove(self, member: Member) -> None:
-        """Removes a member, and begins a new epoch of the group."""
+    def remove(self, members: Collection[Member]) -> None:
         group = self.group
-        self._drop(member.member_id)
+        super().remove(members)
         self.advance_epoch(group.metadata_hash, group.validated_epoch, group.configs)
         if len(group.members) == 1 and self.settings.has_static_members:
             # The next first member need not wait for the interval between assignments.
@@ -199,7 +169,7 @@ class Step:
         """Returns the epoch and the target assignment to reconcile a member with, and why none was computed; computes
         one if it is due. `member` is as it will be, None where no member sends a heartbeat.
         """
-        group, interval_ms = self.group, self.settings.assignment_interval_ms
+        group = self.group
         if self.is_delayed:
             return max(group.assignment_epoch, 1), {}, INITIAL_DELAY
         if group.assignment_epoch >= self.epoch and self.replaced is None:
@@ -213,15 +183,10 @@ class Step:
             members[member.member_id] = member
         if group.assignment_epoch >= self.epoch:
             return group.assignment_epoch, previous, None
-        is_early = group.assigned_ms > 0 and self.now_ms - group.assigned_ms < interval_ms
-        if is_early:
+        if self.is_early:
             return group.assignment_epoch, previous, INTERVAL
         computed = self._assigned(members, previous, configured)
-        stored = {one.member_id: one.tasks for one in self.changes if isinstance(one, TargetSet)}
-        for name, tasks in computed.items():
-            if stored.get(name, group.target.get(name)) != tasks:
-                self.changes.append(TargetSet(name, tasks))
-        self.changes.append(AssignmentEpochSet(self.epoch, self.now_ms))
+        self.assign(self.epoch, computed)
         return self.epoch, computed, None
 
     def _assigned(
@@ -255,21 +220,7 @@ class Step:
         if member.is_reconciled(epoch):
             return member
         goal = Goal(epoch, target or NOTHING, owned, self.group, self.settings.has_static_members)
-        after = reconciled(member, goal)
-        if after is None:
-            raise Refused(
-                ErrorCode.FENCED_MEMBER_EPOCH,
-                "The streams group member is in a unknown state. The member must abandon all its tasks and rejoin.",
-            )
-        if after == member.current:
-            return member
-        self.changes.append(CurrentSet(member.member_id, after))
-        overdue = RevocationOverdue(member.member_id)
-        if after.state is MemberState.UNREVOKED_TASKS:
-            self.effects.append(StartTimer(overdue, member.info.rebalance_timeout_ms))
-        else:
-            self.effects.append(CancelTimer(overdue))
-        return Member(member.member_id, member.info, after)
+        return self.move(member, reconciled(member, goal))
 
     # --- endpoints -----------------------------------------------------------------------------------------------
 
@@ -293,18 +244,6 @@ class Step:
         )
 
 
-def tombstones(group: Group) -> list[Change]:
-    """Returns the changes that remove a group, in the order in which Kafka writes them."""
-    return [
-        *(CurrentSet(name, None) for name in group.members),
-        *(TargetSet(name, None) for name in group.members),
-        AssignmentEpochSet(None),
-        *(InfoSet(name, None) for name in group.members),
-        EpochSet(None),
-        TopologySet(None),
-    ]
-
-
 # --- checks of a request ---------------------------------------------------------------------------------------------
 
 
@@ -315,23 +254,3 @@ def check_room(group: Group, event: Heartbeat, settings: Settings) -> None:
     if settings.has_static_members and (event.member_id in group.members or event.instance_id in group.static):
         return
     raise full(group.kind, settings.max_size)
-
-
-def check_epoch(member: Member, event: Heartbeat) -> None:
-    """Raises Refused unless a heartbeat has the epoch of the member, or the previous one with no tasks but those of its
-    assignment: then the response with the new epoch may be lost.
-    """
-    current = member.current
-    if event.epoch == current.epoch:
-        return
-    if event.epoch != current.previous_epoch or event.epoch > current.epoch or not _is_part(event.owned, member):
-        raise fenced(Group.kind, event.epoch, current.epoch)
-
-
-def _is_part(owned: TasksTuple | None, member: Member) -> bool:
-    """Whether a member has no tasks but those of its assignment."""
-    return owned is not None and all(
-        id in assigned and partitions <= assigned[id]
-        for mine, assigned in zip(owned, member.current.assigned.tasks, strict=True)
-        for id, partitions in mine.items()
-    )

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ....protocol.named import NamedTuple
-from .state import HOLDS_NOTHING, Current, HeldTasks, Member, MemberState, Task, each, grouped
+from ..common_state import MemberState
+from .state import HOLDS_NOTHING, Current, HeldTasks, Member, Task, each, grouped
 from .values import TasksTuple
 
 ROLES = ("standby", "warmup")
@@ -47,11 +48,11 @@ def reconciled(member: Member, goal: Goal) -> Current | None:
     current = member.current
     if current.state is MemberState.STABLE:
         return current if current.epoch == goal.epoch else _advanced(member, goal, current.epoch)
-    if current.state is MemberState.UNREVOKED_TASKS:
+    if current.state is MemberState.UNREVOKED:
         if _has_any(goal.owned, current.revoking):
             return current
         return _advanced(member, goal, current.epoch + 1)
-    if current.state is MemberState.UNRELEASED_TASKS:
+    if current.state is MemberState.UNRELEASED:
         return _advanced(member, goal, current.epoch)
     if goal.owned is None or not goal.owned.is_empty:
         return None
@@ -104,12 +105,12 @@ def _advanced(member: Member, goal: Goal, epoch: int) -> Current:
         kept = HeldTasks(
             _with_epochs({task: epochs[task] for task in active.kept}), grouped(standby.kept), grouped(warmup.kept)
         )
-        return Current(epoch, current.epoch, MemberState.UNREVOKED_TASKS, kept, revoking)
+        return Current(epoch, current.epoch, MemberState.UNREVOKED, kept, revoking)
     held = {task: epochs[task] for task in active.kept} | dict.fromkeys(active.pending, goal.epoch)
     assigned = HeldTasks(
         _with_epochs(held), grouped(standby.kept | standby.pending), grouped(warmup.kept | warmup.pending)
     )
-    state = MemberState.UNRELEASED_TASKS if waits else MemberState.STABLE
+    state = MemberState.UNRELEASED if waits else MemberState.STABLE
     return Current(goal.epoch, current.epoch, state, assigned)
 
 

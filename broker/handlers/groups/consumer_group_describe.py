@@ -7,22 +7,22 @@ topic of its assignments.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
 
-from ....protocol.acls import ResourceType
-from ....protocol.errors import ErrorCode
-from ....protocol.limits import INT32_MIN
 from ....protocol.messages.groups.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
 from ...context import RequestContext, handles
-from ...groups.consumer.state import NOTHING, Group, Member
-from .describing import HIDDEN_TOPICS, check_visible, describe_each, described_group, in_order
+from ...groups.consumer.state import Group, Member
+from .describing import HIDDEN_TOPICS, check_visible, describe_assigned, in_order
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 Described = ConsumerGroupDescribeResponse.DescribedGroup
+_failed = partial(Described, group_state="", group_epoch=0, assignment_epoch=0, assignor_name="", members=[])
 
 
 @handles(ConsumerGroupDescribeRequest)
@@ -30,48 +30,19 @@ async def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
     """Describes groups. As in Kafka, groups without permission come first."""
-    with_operations = request.include_authorized_operations
-    groups = await describe_each(
-        request.group_ids,
-        context,
-        is_enabled=context.broker.serves_consumer_groups,
-        failed=_failed,
-        described=lambda name: _described(name, context, with_operations=with_operations),
+    enabled = context.broker.serves_consumer_groups
+    groups = await describe_assigned(
+        request, context, group_class=Group, failed=_failed, fields=_fields, is_enabled=enabled
     )
     return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
 
-def _failed(group_id: str, error: ErrorCode, message: str | None) -> Described:
-    return Described(
-        error_code=error,
-        error_message=message,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=[],
-    )
-
-
-def _described(group_id: str, context: RequestContext, *, with_operations: bool) -> Described:
-    group = described_group(group_id, Group, context)
+def _fields(group: Group, context: RequestContext) -> dict[str, Any]:
     name_of = context.groups.topics.name_of
     members = [_member(member, group, name_of) for member in in_order(group.members)]
     check_visible(_topics(members), context, HIDDEN_TOPICS)
-    assignors = context.groups.settings.consumer.assignors
-    return Described(
-        error_code=ErrorCode.NONE,
-        group_id=group_id,
-        group_state=group.state.value,
-        group_epoch=group.epoch,
-        assignment_epoch=group.assignment_epoch,
-        assignor_name=max(group.assignors or assignors[:1], key=lambda name: group.assignors.get(name, 0)),
-        members=members,
-        authorized_operations=context.authorized_operations(ResourceType.GROUP, group_id)
-        if with_operations
-        else INT32_MIN,
-    )
+    assignors = group.assignors or context.groups.settings.consumer.assignors[:1]
+    return {"members": members, "assignor_name": max(assignors, key=lambda name: group.assignors.get(name, 0))}
 
 
 def _topics(members: Iterable[Described.Member]) -> set[str]:
@@ -100,7 +71,7 @@ def _member(member: Member, group: Group, name_of: Callable[[bytes], str | None]
         subscribed_topic_names=sorted(info.topics),
         subscribed_topic_regex=info.regex,
         assignment=_assignment(owned, name_of),
-        target_assignment=_assignment(group.target.get(member.member_id, NOTHING), name_of),
+        target_assignment=_assignment(group.target_of(member.member_id), name_of),
         member_type=CONSUMER_MEMBER if info.classic is None else CLASSIC_MEMBER,
     )
 

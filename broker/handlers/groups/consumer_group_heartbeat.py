@@ -6,7 +6,6 @@ response is UNSUPPORTED_VERSION. Requires READ on the group, and DESCRIBE on eac
 
 from __future__ import annotations
 
-from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.groups.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -14,10 +13,11 @@ from ....protocol.messages.groups.consumer_group_heartbeat import (
 )
 from ...context import RequestContext, handles
 from ...errors import Refused
-from ...groups.consumer.events import Caller, HeartbeatReply, HeartbeatRequest
+from ...groups.common_events import MemberLeave
+from ...groups.common_state import JOIN, LEAVE, STATIC_LEAVE
+from ...groups.consumer.events import Caller, MemberHeartbeat
 from ...groups.consumer.reconciliation import Owned
-from ...groups.consumer.state import JOIN, LEAVE, STATIC_LEAVE
-from .heartbeat_checks import check_texts
+from .membership import check_described, check_texts, heartbeat_response, member_heartbeat
 
 MEMBER_ID_REQUIRED_SINCE = 1
 Assignment = ConsumerGroupHeartbeatResponse.Assignment
@@ -28,25 +28,9 @@ async def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse:
     """Returns the epoch of the member, and its assignment if that has changed or the member may not have it."""
-    if not context.broker.serves_consumer_groups:
-        return _response(HeartbeatReply(ErrorCode.UNSUPPORTED_VERSION))
-    if not context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id):
-        return _response(HeartbeatReply(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    for topic in request.subscribed_topic_names or ():
-        if context.is_due():
-            await context.next_step()
-        if not context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic):
-            return _response(HeartbeatReply(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    try:
-        _check(request, context)
-    except Refused as refused:
-        return _response(HeartbeatReply(refused.code, refused.message))
-    reply = context.groups.consumer_heartbeat(request.group_id, _read(request, context))
-    if reply.error is ErrorCode.NONE:
-        error = await context.broker.group_records_durable(request.group_id)
-        if error is not ErrorCode.NONE:
-            reply = HeartbeatReply(error)
-    return _response(reply)
+    enabled = context.broker.serves_consumer_groups
+    reply = await member_heartbeat("consumer", request, context, read=_read, is_enabled=enabled)
+    return heartbeat_response(reply, ConsumerGroupHeartbeatResponse, Assignment.TopicPartitions)
 
 
 def _check(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> None:
@@ -79,12 +63,16 @@ def _check(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> N
         raise Refused(ErrorCode.UNSUPPORTED_ASSIGNOR, f"{text}{', '.join(assignors)}.")
 
 
-def _read(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> HeartbeatRequest:
+async def _read(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> MemberHeartbeat | MemberLeave:
+    await check_described(request.subscribed_topic_names or (), context)
+    _check(request, context)
+    if request.member_epoch < JOIN:
+        return MemberLeave(request.member_id, request.member_epoch, request.instance_id)
     owned: Owned | None = None
     if request.topic_partitions is not None:
         owned = {one.topic_id: frozenset(one.partitions) for one in request.topic_partitions}
     topics = request.subscribed_topic_names
-    return HeartbeatRequest(
+    return MemberHeartbeat(
         member_id=request.member_id,
         epoch=request.member_epoch,
         instance_id=request.instance_id,
@@ -97,23 +85,4 @@ def _read(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> He
         client_id=context.client_id,
         client_host=f"/{context.client_host}",  # in the format of Java, which every Kafka tool shows
         caller=Caller(context.principal, context.client_host),
-    )
-
-
-def _response(reply: HeartbeatReply) -> ConsumerGroupHeartbeatResponse:
-    assignment = None
-    if reply.assignment is not None:
-        assignment = Assignment(
-            topic_partitions=[
-                Assignment.TopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
-                for topic_id, indexes in reply.assignment.items()
-            ]
-        )
-    return ConsumerGroupHeartbeatResponse(
-        error_code=reply.error,
-        error_message=reply.message,
-        member_id=reply.member_id,
-        member_epoch=reply.epoch,
-        heartbeat_interval_ms=reply.heartbeat_interval_ms,
-        assignment=assignment,
     )

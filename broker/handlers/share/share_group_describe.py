@@ -7,9 +7,9 @@ assignments.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-from ....protocol.acls import ResourceType
-from ....protocol.errors import ErrorCode
 from ....protocol.messages.share.share_group_describe import (
     Assignment,
     ShareGroupDescribeRequest,
@@ -18,9 +18,10 @@ from ....protocol.messages.share.share_group_describe import (
 )
 from ...context import RequestContext, handles
 from ...groups.share.state import ASSIGNOR, Group, Member
-from ..groups.describing import HIDDEN_TOPICS, check_visible, describe_each, described_group, in_order
+from ..groups.describing import HIDDEN_TOPICS, check_visible, describe_assigned, in_order
 
 Described = ShareGroupDescribeResponse.DescribedGroup
+_failed = partial(Described, group_state="", group_epoch=0, assignment_epoch=0, assignor_name="", members=[])
 
 
 @handles(ShareGroupDescribeRequest)
@@ -28,48 +29,19 @@ async def share_group_describe(
     request: ShareGroupDescribeRequest, context: RequestContext
 ) -> ShareGroupDescribeResponse:
     """Describes groups. As in Kafka, groups without permission come first."""
-    with_operations = request.include_authorized_operations
-    groups = await describe_each(
-        request.group_ids,
-        context,
-        is_enabled=context.broker.features.share_groups,
-        failed=_failed,
-        described=lambda name: _described(name, context, with_operations=with_operations),
+    enabled = context.broker.features.share_groups
+    groups = await describe_assigned(
+        request, context, group_class=Group, failed=_failed, fields=_fields, is_enabled=enabled
     )
     return ShareGroupDescribeResponse(groups=groups)
 
 
-def _failed(group_id: str, error: ErrorCode, message: str | None) -> Described:
-    return Described(
-        error_code=error,
-        error_message=message,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=[],
-    )
-
-
-def _described(group_id: str, context: RequestContext, *, with_operations: bool) -> Described:
-    group = described_group(group_id, Group, context)
+def _fields(group: Group, context: RequestContext) -> dict[str, Any]:
     name_of = context.groups.topics.name_of
     members = [_member(member, name_of) for member in in_order(group.members)]
     topics = {one.topic_name for member in members for one in member.assignment.topic_partitions}
     check_visible(topics, context, HIDDEN_TOPICS)
-    described = Described(
-        error_code=ErrorCode.NONE,
-        group_id=group_id,
-        group_state=group.state.value,
-        group_epoch=group.epoch,
-        assignment_epoch=group.assignment_epoch,
-        assignor_name=ASSIGNOR,
-        members=members,
-    )
-    if with_operations:
-        described.authorized_operations = context.authorized_operations(ResourceType.GROUP, group_id)
-    return described
+    return {"members": members, "assignor_name": ASSIGNOR}
 
 
 def _member(member: Member, name_of: Callable[[bytes], str | None]) -> Described.Member:

@@ -6,7 +6,6 @@ named.
 
 from __future__ import annotations
 
-from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.share.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
@@ -15,9 +14,10 @@ from ....protocol.messages.share.share_group_heartbeat import (
 )
 from ...context import RequestContext, handles
 from ...errors import Refused
-from ...groups.share.events import Heartbeat, HeartbeatReply, Leave
-from ...groups.share.state import JOIN, LEAVE
-from ..groups.heartbeat_checks import check_texts
+from ...groups.common_events import MemberLeave
+from ...groups.common_state import JOIN, LEAVE
+from ...groups.share.events import Heartbeat
+from ..groups.membership import check_described, check_texts, heartbeat_response, member_heartbeat
 
 LONGEST_MEMBER_ID = 36  # that of a UUID
 
@@ -27,32 +27,9 @@ async def share_group_heartbeat(
     request: ShareGroupHeartbeatRequest, context: RequestContext
 ) -> ShareGroupHeartbeatResponse:
     """Returns the epoch of the member, and its assignment if that has changed or the member may not have it."""
-    try:
-        _check(request, context)
-        for topic in request.subscribed_topic_names or ():
-            if context.is_due():
-                await context.next_step()
-            if not context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic):
-                return _response(HeartbeatReply(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        _check_fields(request)
-    except Refused as refused:
-        return _response(HeartbeatReply(refused.code, refused.message or None))
-    reply = context.groups.share_heartbeat(request.group_id, _read(request, context))
-    if reply.error is ErrorCode.NONE:
-        error = await context.broker.group_records_durable(request.group_id)
-        if error is not ErrorCode.NONE:
-            reply = HeartbeatReply(error)
-    return _response(reply)
-
-
-def _check(request: ShareGroupHeartbeatRequest, context: RequestContext) -> None:
-    """Checks what Kafka checks before the topics. Raises Refused."""
-    if not context.broker.features.share_groups:
-        raise Refused(ErrorCode.UNSUPPORTED_VERSION)
-    if not context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id):
-        raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if not 0 < len(request.member_id) <= LONGEST_MEMBER_ID:
-        raise Refused(ErrorCode.INVALID_REQUEST)
+    enabled = context.broker.features.share_groups
+    reply = await member_heartbeat("share", request, context, read=_read, is_enabled=enabled)
+    return heartbeat_response(reply, ShareGroupHeartbeatResponse, TopicPartitions)
 
 
 def _check_fields(request: ShareGroupHeartbeatRequest) -> None:
@@ -67,9 +44,13 @@ def _check_fields(request: ShareGroupHeartbeatRequest) -> None:
         raise Refused(ErrorCode.INVALID_REQUEST, problem)
 
 
-def _read(request: ShareGroupHeartbeatRequest, context: RequestContext) -> Heartbeat | Leave:
+async def _read(request: ShareGroupHeartbeatRequest, context: RequestContext) -> Heartbeat | MemberLeave:
+    if not 0 < len(request.member_id) <= LONGEST_MEMBER_ID:
+        raise Refused(ErrorCode.INVALID_REQUEST)
+    await check_described(request.subscribed_topic_names or (), context)
+    _check_fields(request)
     if request.member_epoch == LEAVE:
-        return Leave(request.member_id)
+        return MemberLeave(request.member_id)
     topics = request.subscribed_topic_names
     return Heartbeat(
         member_id=request.member_id,
@@ -78,23 +59,4 @@ def _read(request: ShareGroupHeartbeatRequest, context: RequestContext) -> Heart
         topics=None if topics is None else frozenset(topics),
         client_id=context.client_id,
         client_host=f"/{context.client_host}",  # in the format of Java, which every Kafka tool shows
-    )
-
-
-def _response(reply: HeartbeatReply) -> ShareGroupHeartbeatResponse:
-    assignment = None
-    if reply.assignment is not None:
-        assignment = ShareGroupHeartbeatResponse.Assignment(
-            topic_partitions=[
-                TopicPartitions(topic_id=topic_id, partitions=sorted(indexes))
-                for topic_id, indexes in reply.assignment.items()
-            ]
-        )
-    return ShareGroupHeartbeatResponse(
-        error_code=reply.error,
-        error_message=reply.message,
-        member_id=reply.member_id,
-        member_epoch=reply.epoch,
-        heartbeat_interval_ms=reply.heartbeat_interval_ms,
-        assignment=assignment,
     )

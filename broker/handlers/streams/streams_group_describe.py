@@ -8,33 +8,29 @@ its topology.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
-from ....protocol.acls import ResourceType
-from ....protocol.errors import ErrorCode
+from ....protocol.messages.streams.parts import Endpoint, KeyValue, TaskOffset
 from ....protocol.messages.streams.streams_group_describe import (
     Assignment,
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
 )
-from ....protocol.messages.streams.streams_group_heartbeat import (
-    Endpoint,
-    KeyValue,
-    TaskIds,
-    TaskOffset,
-    TopicInfo,
-)
 from ...context import RequestContext, handles
 from ...groups.streams.assignor import STICKY
-from ...groups.streams.state import NO_OFFSETS, Group, Member, target_of
+from ...groups.streams.records import task_ids, topic_infos
+from ...groups.streams.state import NO_OFFSETS, Group, Member
 from ...groups.streams.topology import ConfiguredSubtopology
-from ...groups.streams.values import InternalTopic, Subtopology, TaskOffsets, TasksTuple
-from ..groups.describing import check_visible, describe_each, described_group, in_order
+from ...groups.streams.values import Subtopology, TaskOffsets, TasksTuple
+from ..groups.describing import check_visible, describe_assigned, in_order
 
 HIDDEN_TOPICS = "The described group uses topics that the client is not authorized to describe."
 NOT_STORED = 1
 """The status of a description that no plugin has stored."""
 
 Described = StreamsGroupDescribeResponse.DescribedGroup
+_failed = partial(Described, group_state="", group_epoch=0, assignment_epoch=0, members=[])
 
 
 @handles(StreamsGroupDescribeRequest)
@@ -42,56 +38,38 @@ async def streams_group_describe(
     request: StreamsGroupDescribeRequest, context: RequestContext
 ) -> StreamsGroupDescribeResponse:
     """Describes groups. As in Kafka, groups without permission come first."""
-    groups = await describe_each(
-        request.group_ids,
-        context,
-        is_enabled=context.broker.serves_streams_groups,
-        failed=_failed,
-        described=lambda name: _described(name, request, context),
+    enabled = context.broker.serves_streams_groups
+    groups = await describe_assigned(
+        request, context, group_class=Group, failed=_failed, fields=_fields, is_enabled=enabled
     )
+    for group in groups if request.include_topology_description else ():
+        if not group.error_code:
+            group.topology_description_status = NOT_STORED
     return StreamsGroupDescribeResponse(groups=groups)
 
 
-def _failed(group_id: str, error: ErrorCode, message: str | None) -> Described:
-    return Described(
-        error_code=error,
-        error_message=message,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        members=[],
-    )
-
-
-def _described(group_id: str, request: StreamsGroupDescribeRequest, context: RequestContext) -> Described:
-    group = described_group(group_id, Group, context)
+def _fields(group: Group, context: RequestContext) -> dict[str, Any]:
     topology = _topology(group)
-    topics = {
-        name
-        for part in (topology.subtopologies or () if topology is not None else ())
-        for name in (
-            *part.source_topics,
-            *part.repartition_sink_topics,
-            *(topic.name for topic in part.repartition_source_topics),
-            *(topic.name for topic in part.state_changelog_topics),
+    topics = topics_of(topology.subtopologies or ()) if topology is not None else []
+    check_visible(set(topics), context, HIDDEN_TOPICS)
+    members = [_member(member, group) for member in in_order(group.members)]
+    return {"members": members, "topology": topology, "assignor_name": STICKY}
+
+
+def topics_of(subtopologies: Iterable[Any]) -> list[str]:
+    """Returns the topics of a topology in a request or response, each once."""
+    return list(
+        dict.fromkeys(
+            name
+            for part in subtopologies
+            for name in (
+                *part.source_topics,
+                *part.repartition_sink_topics,
+                *(topic.name for topic in part.repartition_source_topics),
+                *(topic.name for topic in part.state_changelog_topics),
+            )
         )
-    }
-    check_visible(topics, context, HIDDEN_TOPICS)
-    described = Described(
-        group_id=group_id,
-        group_state=group.state.value,
-        group_epoch=group.epoch,
-        assignment_epoch=group.assignment_epoch,
-        topology=topology,
-        members=[_member(member, group) for member in in_order(group.members)],
-        assignor_name=STICKY,
     )
-    if request.include_topology_description:
-        described.topology_description_status = NOT_STORED
-    if request.include_authorized_operations:
-        described.authorized_operations = context.authorized_operations(ResourceType.GROUP, group_id)
-    return described
 
 
 def _topology(group: Group) -> Described.Topology | None:
@@ -111,21 +89,9 @@ def _part(id: str, part: Subtopology | ConfiguredSubtopology) -> Described.Topol
         subtopology_id=id,
         source_topics=sorted(part.source_topics),
         repartition_sink_topics=sorted(part.repartition_sinks),
-        state_changelog_topics=_topics(part.changelogs),
-        repartition_source_topics=_topics(part.repartition_sources),
+        state_changelog_topics=topic_infos(sorted(part.changelogs)),
+        repartition_source_topics=topic_infos(sorted(part.repartition_sources)),
     )
-
-
-def _topics(topics: Iterable[InternalTopic]) -> list[TopicInfo]:
-    return [
-        TopicInfo(
-            name=topic.name,
-            partitions=topic.partitions,
-            replication_factor=topic.replication_factor,
-            topic_configs=[KeyValue(key=key, value=value) for key, value in topic.configs],
-        )
-        for topic in sorted(topics)
-    ]
 
 
 def _member(member: Member, group: Group) -> Described.Member:
@@ -145,7 +111,7 @@ def _member(member: Member, group: Group) -> Described.Member:
         task_offsets=_offsets(reported.offsets),
         task_end_offsets=_offsets(reported.end_offsets),
         assignment=_assignment(current.assigned.tasks),
-        target_assignment=_assignment(target_of(group, member.member_id)),
+        target_assignment=_assignment(group.target_of(member.member_id)),
         is_classic=False,
     )
 
@@ -159,7 +125,5 @@ def _offsets(offsets: TaskOffsets) -> list[TaskOffset]:
 
 
 def _assignment(tasks: TasksTuple) -> Assignment:
-    active, standby, warmup = (
-        [TaskIds(subtopology_id=id, partitions=sorted(found)) for id, found in sorted(role.items())] for role in tasks
-    )
+    active, standby, warmup = map(task_ids, tasks)
     return Assignment(active_tasks=active, standby_tasks=standby, warmup_tasks=warmup)

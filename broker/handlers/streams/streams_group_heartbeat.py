@@ -10,28 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
+from ....protocol.messages.streams.parts import Endpoint, KeyValue, TaskIds, TaskOffset
 from ....protocol.messages.streams.streams_group_heartbeat import (
-    Endpoint,
-    KeyValue,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
-    TaskIds,
-    TaskOffset,
-    TopicInfo,
     TopicPartition,
 )
 from ...context import RequestContext, handles
 from ...errors import Refused
+from ...groups.common_events import MemberLeave
+from ...groups.common_state import JOIN, STATIC_LEAVE
 from ...groups.streams.endpoints import TopicPartitions
-from ...groups.streams.events import Heartbeat, HeartbeatReply, MemberLeave, StatusText
-from ...groups.streams.state import JOIN, STATIC_LEAVE
+from ...groups.streams.events import Heartbeat, HeartbeatReply, StatusText
+from ...groups.streams.records import subtopology_of, task_ids
 from ...groups.streams.state import Endpoint as MemberEndpoint
 from ...groups.streams.topology import check as check_topology
-from ...groups.streams.values import CopartitionGroup, InternalTopic, Status, Subtopology, Tasks, TasksTuple, Topology
+from ...groups.streams.values import Status, Tasks, TasksTuple, Topology
 from ...metadata.topics import check_name, is_internal
-from ..groups.heartbeat_checks import check_texts
+from ..groups.membership import check_described, check_texts, member_heartbeat
+from .streams_group_describe import topics_of
 
 SentTopology = StreamsGroupHeartbeatRequest.Topology
 NAMED_MAX = 3
@@ -44,45 +42,16 @@ async def streams_group_heartbeat(
     request: StreamsGroupHeartbeatRequest, context: RequestContext
 ) -> StreamsGroupHeartbeatResponse:
     """Returns the epoch of the member, its tasks if they have changed, and statuses of the group."""
-    try:
-        if not context.broker.serves_streams_groups:
-            raise Refused(ErrorCode.UNSUPPORTED_VERSION)
-        if not context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id):
-            raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if request.topology is not None:
-            await _check_topics(_topics(request.topology), context)
-        _check_supported(request, context)
-        _check(request)
-        event = _read(request, context)
-    except Refused as refused:
-        return _response(HeartbeatReply(refused.code, refused.message or None))
-    reply = context.groups.streams_heartbeat(request.group_id, event)
-    if reply.error is ErrorCode.NONE:
-        error = await context.broker.group_records_durable(request.group_id)
-        if error is not ErrorCode.NONE:
-            reply = HeartbeatReply(error)
+    enabled = context.broker.serves_streams_groups
+    reply = await member_heartbeat(
+        "streams", request, context, read=_read, is_enabled=enabled, reply_class=HeartbeatReply
+    )
     if reply.to_create:
         reply = _created(reply, context)
     return _response(reply)
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
-
-
-def _topics(topology: SentTopology) -> list[str]:
-    """The topics of a topology, each once."""
-    return list(
-        dict.fromkeys(
-            name
-            for part in topology.subtopologies
-            for name in (
-                *part.source_topics,
-                *part.repartition_sink_topics,
-                *(topic.name for topic in part.repartition_source_topics),
-                *(topic.name for topic in part.state_changelog_topics),
-            )
-        )
-    )
 
 
 async def _check_topics(names: list[str], context: RequestContext) -> None:
@@ -95,11 +64,7 @@ async def _check_topics(names: list[str], context: RequestContext) -> None:
     if invalid:
         text = f"Topic names {','.join(invalid)} are not valid topic names."
         raise Refused(ErrorCode.STREAMS_INVALID_TOPOLOGY, text)
-    for name in names:
-        if context.is_due():
-            await context.next_step()
-        if not context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
-            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    await check_described(names, context)
 
 
 def _is_valid(name: str) -> bool:
@@ -173,7 +138,11 @@ def _problem_of_join(request: StreamsGroupHeartbeatRequest) -> str | None:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _read(request: StreamsGroupHeartbeatRequest, context: RequestContext) -> Heartbeat | MemberLeave:
+async def _read(request: StreamsGroupHeartbeatRequest, context: RequestContext) -> Heartbeat | MemberLeave:
+    if request.topology is not None:
+        await _check_topics(topics_of(request.topology.subtopologies), context)
+    _check_supported(request, context)
+    _check(request)
     if request.member_epoch < JOIN:
         return MemberLeave(request.member_id, request.member_epoch, request.instance_id, request.shutdown_application)
     owned = None
@@ -205,38 +174,10 @@ def _topology(sent: SentTopology) -> Topology:
     """Returns the topology. Raises Refused with UNKNOWN_SERVER_ERROR, as Kafka does, for a negative epoch and for ids
     that are not unique.
     """
-    parts = {
-        part.subtopology_id: Subtopology(
-            part.subtopology_id,
-            tuple(part.source_topics),
-            tuple(part.source_topic_regex),
-            tuple(part.repartition_sink_topics),
-            _internal(part.state_changelog_topics),
-            _internal(part.repartition_source_topics),
-            tuple(
-                CopartitionGroup(
-                    tuple(one.source_topics), tuple(one.source_topic_regex), tuple(one.repartition_source_topics)
-                )
-                for one in part.copartition_groups
-            ),
-        )
-        for part in sent.subtopologies
-    }
+    parts = {part.subtopology_id: subtopology_of(part) for part in sent.subtopologies}
     if sent.epoch < 0 or len(parts) < len(sent.subtopologies):
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
     return Topology(sent.epoch, parts)
-
-
-def _internal(topics: Iterable[TopicInfo]) -> tuple[InternalTopic, ...]:
-    return tuple(
-        InternalTopic(
-            topic.name,
-            topic.partitions,
-            topic.replication_factor,
-            tuple((config.key, config.value) for config in topic.topic_configs),
-        )
-        for topic in topics
-    )
 
 
 def _tasks(listed: Iterable[TaskIds]) -> Tasks:
@@ -296,7 +237,7 @@ def _with_detail(reply: HeartbeatReply, text: str) -> HeartbeatReply:
 
 
 def _response(reply: HeartbeatReply) -> StreamsGroupHeartbeatResponse:
-    active, standby, warmup = (None, None, None) if reply.tasks is None else map(_listed, reply.tasks)
+    active, standby, warmup = (None, None, None) if reply.tasks is None else map(task_ids, reply.tasks)
     return StreamsGroupHeartbeatResponse(
         error_code=reply.error,
         error_message=reply.message,
@@ -325,10 +266,6 @@ def _response(reply: HeartbeatReply) -> StreamsGroupHeartbeatResponse:
 
 def _status(status: StatusText) -> StreamsGroupHeartbeatResponse.Status:
     return StreamsGroupHeartbeatResponse.Status(status_code=status.code, status_detail=status.detail)
-
-
-def _listed(tasks: Tasks) -> list[TaskIds]:
-    return [TaskIds(subtopology_id=id, partitions=sorted(found)) for id, found in sorted(tasks.items())]
 
 
 def _partitions(found: TopicPartitions) -> list[TopicPartition]:

@@ -98,6 +98,11 @@ def event_for(kind: type, state: GroupState) -> Event:
     }[kind]
 
 
+def label(timer: Any) -> str:
+    names: dict[type, str] = {RebalanceDue: "rebalance", SyncDue: "sync"}
+    return names.get(type(timer)) or timer.member_id
+
+
 def summary(effects: tuple[Any, ...]) -> list[Any]:
     """Effects in short form: (token, code) of replies, +timer, -timer, the purpose of a write, "forget"."""
     short = []
@@ -105,9 +110,9 @@ def summary(effects: tuple[Any, ...]) -> list[Any]:
         if isinstance(effect, Reply):
             short.append((effect.token, int(effect.response.error)))
         elif isinstance(effect, StartTimer):
-            short.append(f"+{'.'.join(effect.timer)} {effect.delay_ms}")
+            short.append(f"+{label(effect.timer)} {effect.delay_ms}")
         elif isinstance(effect, CancelTimer):
-            short.append(f"-{'.'.join(effect.timer)}")
+            short.append(f"-{label(effect.timer)}")
         elif isinstance(effect, Persist):
             short.append(effect.purpose.value)
         else:

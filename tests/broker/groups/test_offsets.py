@@ -262,7 +262,15 @@ def test_settings_have_kafkas_names() -> None:
         "offsets.retention.check.interval.ms",
     ]  # fmt: skip
     made = CoordinatorSettings.from_config({name: n for n, name in enumerate(names)}, Behaviour())
-    assert replace(made, consumer=CONSUMER_DEFAULTS) == CoordinatorSettings(0, 1, 2, 3, 4, 5, 6)
+    assert replace(made, consumer=CONSUMER_DEFAULTS) == CoordinatorSettings(
+        min_session_timeout_ms=0,
+        max_session_timeout_ms=1,
+        initial_rebalance_delay_ms=2,
+        max_size=3,
+        offset_metadata_max_bytes=4,
+        offsets_retention_minutes=5,
+        offsets_retention_check_interval_ms=6,
+    )
 
 
 def test_settings_of_consumer_groups_have_kafkas_names() -> None:
@@ -281,9 +289,9 @@ def test_settings_of_consumer_groups_have_kafkas_names() -> None:
         }
     )
     made = CoordinatorSettings.from_config(config, Behaviour())
-    assert made.consumer == Settings(1002, 1001, 3, ("range", "uniform"), 4, 10_005, "upgrade", 6)
+    assert made.consumer == Settings(1002, 1001, 3, 4, 1, ("range", "uniform"), 10_005, "upgrade", 6)
     own = {"consumer.session.timeout.ms": "7", "consumer.heartbeat.interval.ms": "8", "share.session.timeout.ms": "1"}
-    changed = made.of_consumer_group(own | {"consumer.assignment.interval.ms": "9"})
+    changed = made.of_group("consumer", own | {"consumer.assignment.interval.ms": "9"})
     assert changed == replace(made.consumer, session_timeout_ms=7, heartbeat_interval_ms=8, assignment_interval_ms=9)
 
 

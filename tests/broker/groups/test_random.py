@@ -23,9 +23,12 @@ from ottla.broker.groups.classic.state import (
     Persist,
     Persisted,
     PersistFailed,
+    RebalanceDue,
     Reply,
+    SessionExpired,
     StartTimer,
     Sync,
+    SyncDue,
 )
 from ottla.protocol.errors import ErrorCode
 
@@ -104,13 +107,13 @@ class World:
             assert one.join_token is None or group.state is GroupState.PREPARING_REBALANCE
             assert one.sync_token is None or group.state is GroupState.COMPLETING_REBALANCE
             if one.join_token is None and one.sync_token is None:
-                assert any(timer[0] == one.member_id for timer in self.timers), "a member without a session"
+                assert SessionExpired(one.member_id) in self.timers, "a member without a session"
         for name in group.pending:
             assert PendingExpired(name) in self.timers
         if group.state is GroupState.PREPARING_REBALANCE:
-            assert any(timer[0] == "rebalance" for timer in self.timers)
+            assert RebalanceDue() in self.timers
         if group.pending_sync:
-            assert any(timer[0] == "sync" for timer in self.timers)
+            assert SyncDue() in self.timers
         if group.members and group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             assert all(group.protocol_name in dict(one.protocols) for one in group.members.values()), (
                 "all members support the protocol"

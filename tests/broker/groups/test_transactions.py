@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ottla.broker.groups.loading import stored_entries
 from ottla.broker.groups.offsets import CommittedOffset, Offsets
 from ottla.broker.groups.records import LogEntry, TransactionalRecord, TransactionEnd, offset_record
-from ottla.broker.groups.stored import stored_entries
 from ottla.broker.metadata.log import READ_BYTES
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch

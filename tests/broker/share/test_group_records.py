@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.groups.share.records import ShareGroupChange, decode, encode_all
-from ottla.broker.groups.share.state import (
-    AssignmentEpochSet,
-    Change,
-    Checked,
-    Current,
-    CurrentSet,
-    EpochSet,
-    Info,
-    InfoSet,
-    Initialization,
-    InitializationSet,
-    Initialized,
-    TargetSet,
-)
+from ottla.broker.groups.common_state import AssignmentEpochSet, Checked, CurrentSet, EpochSet, InfoSet, TargetSet
+from ottla.broker.groups.record_form import Format
+from ottla.broker.groups.share.records import decode, encode_all
+from ottla.broker.groups.share.state import Change, Current, Info, Initialization, InitializationSet, Initialized
 from ottla.protocol.errors import MalformedMessage
 from ottla_testing.each import each
 
 ID = bytes.fromhex("00000000000000010000000000000002")
-INFO = Info("r", "c", "/127.0.0.1", frozenset({"t"}))
+INFO = Info(None, "r", "c", "/127.0.0.1", topics=frozenset({"t"}))
 ASSIGNED = {ID: frozenset({0, 1})}
 INITIALIZATION = Initialization(
     {ID: Initialized("t", frozenset({2}))}, {ID: Initialized("t", frozenset({0, 1}))}, {ID: "t"}
@@ -33,7 +22,7 @@ GOLDEN: list[tuple[Change, str, str | None]] = [
     (InfoSet("m1", INFO), "000a00016700026d31", "0000027202630b2f3132372e302e302e3102027400"),
     (EpochSet(7, -99), "000b000167", "000000000007ffffffffffffff9d00"),
     (TargetSet("m1", ASSIGNED), "000d00016700026d31", "000002" + PARTITIONS),
-    (CurrentSet("m1", Current(4, 3, ASSIGNED)), "000e00016700026d31", "000000000004000000030002" + PARTITIONS),
+    (CurrentSet("m1", Current(4, 3, assigned=ASSIGNED)), "000e00016700026d31", "000000000004000000030002" + PARTITIONS),
     (
         InitializationSet(INITIALIZATION),
         "000f000167",
@@ -47,8 +36,9 @@ GOLDEN: list[tuple[Change, str, str | None]] = [
 ]
 
 
-def decoded(record: tuple[bytes, bytes | None]) -> ShareGroupChange | None:
-    return decode(int.from_bytes(record[0][:2], "big"), *record)
+def decoded(record: tuple[bytes, bytes | None]) -> tuple[str, Change] | None:
+    read = decode(int.from_bytes(record[0][:2], "big"), *record)
+    return None if read is None else read[:2]
 
 
 @each(("change", "key", "value"), GOLDEN)
@@ -60,7 +50,7 @@ def test_records_have_kafkas_bytes(change: Change, key: str, value: str | None) 
 
 def test_time_of_the_assignment_is_stored_since_4_3() -> None:
     for has_times, at_ms in ((True, 5), (False, 0)):
-        (record,) = encode_all("g", [AssignmentEpochSet(7, 5)], has_times=has_times)
+        (record,) = encode_all("g", [AssignmentEpochSet(7, 5)], Format(assignment_time=has_times))
         assert decoded(record) == ("g", AssignmentEpochSet(7, at_ms))
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.broker.groups.common_state import Partitions
 from ottla.broker.groups.consumer.assignors import Spec, Subscription, assign_range, assign_uniform
-from ottla.broker.groups.consumer.state import Partitions
 
 TOPICS = [bytes([number]) * 16 for number in range(1, 5)]
 

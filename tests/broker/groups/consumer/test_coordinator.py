@@ -7,23 +7,19 @@ from typing import Any
 import pytest
 
 from ottla.broker.groups.classic.state import Group as ClassicGroup
-from ottla.broker.groups.consumer.events import HeartbeatReply, HeartbeatRequest, Settings
-from ottla.broker.groups.consumer.records import Format, decode, encode
-from ottla.broker.groups.consumer.state import (
+from ottla.broker.groups.common_events import HeartbeatReply, MemberLeave
+from ottla.broker.groups.common_state import (
     AssignmentEpochSet,
     ClassicMember,
-    Current,
     CurrentSet,
     EpochSet,
-    Group,
-    Info,
     InfoSet,
     MemberState,
-    RegexSet,
-    Resolved,
     TargetSet,
-    TopicsSet,
 )
+from ottla.broker.groups.consumer.events import MemberHeartbeat, Settings
+from ottla.broker.groups.consumer.records import Format, decode, encode_all
+from ottla.broker.groups.consumer.state import Current, Group, Info, RegexSet, Resolved, TopicsSet
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.settings import CoordinatorSettings
 from ottla.broker.groups.topics import TopicLookup, TopicShape
@@ -77,10 +73,12 @@ class LoggedGroups:
         return self.h.coordinator
 
     def beat(self, name: str, epoch: int = 0, owned: Any = None, **changes: Any) -> HeartbeatReply:
+        if epoch < 0:
+            return self.groups.member_heartbeat("consumer", "g", MemberLeave(name, epoch))
         fields: dict[str, Any] = {"rebalance_timeout_ms": 30_000, "topics": frozenset("t")} if epoch == 0 else {}
         owned = {} if epoch == 0 else owned
-        request = HeartbeatRequest(name, epoch, owned=owned, client_id="c", client_host="/h", **(fields | changes))
-        return self.groups.consumer_heartbeat("g", request)
+        request = MemberHeartbeat(name, epoch, owned=owned, client_id="c", client_host="/h", **(fields | changes))
+        return self.groups.member_heartbeat("consumer", "g", request)
 
     def group(self) -> Group:
         group = self.groups.group("g")
@@ -319,14 +317,14 @@ GOLDEN = [
         "0000" "02" "000102030405060708090a0b0c0d0e0f" "03" "00000001" "00000002" "00" "00",
     ),
     (
-        CurrentSet("m", Current(3, 2, MemberState.UNREVOKED_PARTITIONS, {T: {1: 2}}, {})),
+        CurrentSet("m", Current(3, 2, MemberState.UNREVOKED, {T: {1: 2}}, {})),
         "000800016700016d",
         "0000" "00000003" "00000002" "01"
         "02" "000102030405060708090a0b0c0d0e0f" "02" "00000001" "01" "00" "05" "02" "00000002"
         "01" "00",
     ),
     (
-        InfoSet("m", Info("i", None, "c", "/h", frozenset({"b", "a"}), "r", 5, None)),
+        InfoSet("m", Info("i", None, "c", "/h", 5, topics=frozenset({"b", "a"}), regex="r")),
         "000500016700016d",
         "0000" "0269" "00" "0263" "032f68" "03" "0261" "0262" "0272" "00000005" "00" "01000100",
     ),
@@ -341,8 +339,7 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("change", "key", "value"), GOLDEN)
 def test_golden_bytes_of_records(change: Any, key: str, value: str | None) -> None:
-    made = encode("g", change, Format())
-    assert made is not None
+    (made,) = encode_all("g", [change])
     assert (made[0].hex(), None if made[1] is None else made[1].hex()) == (key, value)
     read = decode(int.from_bytes(made[0][:2], "big"), *made)
     assert read is not None and read.change == change
@@ -360,10 +357,9 @@ def test_member_as_kafka_writes_it_is_read() -> None:
 
 def test_records_of_releases_before_4_3_have_no_epochs_and_times() -> None:
     old = Format(assignment_epochs=False, assignment_time=False)
-    made = encode("g", AssignmentEpochSet(7, 258), old)
-    assert made is not None and made[1] == bytes.fromhex("00000000000700")
-    made = encode("g", CurrentSet("m", Current(3, 2, assigned={T: {1: 2}})), old)
-    assert made is not None
+    (made,) = encode_all("g", [AssignmentEpochSet(7, 258)], old)
+    assert made[1] == bytes.fromhex("00000000000700")
+    (made,) = encode_all("g", [CurrentSet("m", Current(3, 2, assigned={T: {1: 2}}))], old)
     read = decode(8, *made)
     assert read is not None and read.change == CurrentSet("m", Current(3, 2, assigned={T: {1: 3}}))
 

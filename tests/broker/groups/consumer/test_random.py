@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.broker.groups.common_state import GroupState
 from ottla.broker.groups.consumer.events import Settings
-from ottla.broker.groups.consumer.state import GroupState
 from ottla_testing.broker.consumer_group_world import Client, Topics, World, topic_id
 
 KINDS = "beat beat beat beat beat join join full lost change leave pause crash timer topic search fail time".split()

@@ -7,29 +7,18 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.groups.streams.events import (
-    DelayOver,
+from ottla.broker.groups.common_events import (
     Delete,
     DeleteReply,
-    Heartbeat,
-    HeartbeatReply,
     Loaded,
     MemberLeave,
     RevocationOverdue,
     SessionExpired,
-    Settings,
 )
+from ottla.broker.groups.common_state import CurrentSet, GroupState, MemberState
+from ottla.broker.groups.streams.events import DelayOver, Heartbeat, HeartbeatReply, Settings
 from ottla.broker.groups.streams.machine import TABLE
-from ottla.broker.groups.streams.state import (
-    NO_DESCRIPTION,
-    Current,
-    CurrentSet,
-    Endpoint,
-    EpochSet,
-    GroupState,
-    MemberState,
-    each,
-)
+from ottla.broker.groups.streams.state import NO_DESCRIPTION, Current, Endpoint, EpochSet, each
 from ottla.broker.groups.streams.values import NOTHING, InternalTopic, Status, Subtopology, TasksTuple, Topology
 from ottla.protocol.errors import ErrorCode
 from ottla_testing.broker.streams_group_world import Client, World, topology
@@ -100,7 +89,7 @@ def test_every_event_in_every_state_keeps_the_laws(state: GroupState, event: Any
     else:
         assert reply is None and set(world.group.members) == members
         if isinstance(event, Loaded):
-            assert {timer.member_id for timer in world.timers if timer.name == "session"} >= members
+            assert {timer.member_id for timer in world.timers if isinstance(timer, SessionExpired)} >= members
 
 
 # --- joining and leaving ---------------------------------------------------------------------------------------------
@@ -123,9 +112,7 @@ def test_first_member_gets_all_tasks_in_epoch_2() -> None:
 def test_second_member_waits_until_the_first_has_revoked() -> None:
     world, a, b = World(AT_ONCE), Client("a"), Client("b", "q")
     world.heartbeat(a)
-    assert (
-        world.heartbeat(b).tasks == NOTHING and world.group.members["b"].current.state is MemberState.UNRELEASED_TASKS
-    )
+    assert world.heartbeat(b).tasks == NOTHING and world.group.members["b"].current.state is MemberState.UNRELEASED
     reply = world.heartbeat(a)  # is to revoke; keeps its epoch
     assert reply.epoch == 2 and len(a.active()) == 3
     assert world.timers[RevocationOverdue("a")] == world.now_ms + 30_000
@@ -139,7 +126,7 @@ def test_member_that_does_not_revoke_in_time_is_removed() -> None:
     world, a, b = World(AT_ONCE), Client("a"), Client("b", "q")
     for client in (a, b, a):
         world.heartbeat(client)
-    world.timers = {timer: at for timer, at in world.timers.items() if timer.name == "revocation"}
+    world.timers = {timer: at for timer, at in world.timers.items() if isinstance(timer, RevocationOverdue)}
     world.fire()
     assert set(world.group.members) == {"b"}
     assert world.heartbeat(a).error is UNKNOWN
@@ -535,5 +522,5 @@ def test_task_changes_its_role_without_being_revoked_since_4_4() -> None:
         group.assignment_epoch += 1
         world.heartbeat(next(one for one in clients if one.member_id == owner))
         current = group.members[owner].current
-        assert current.state is MemberState.UNREVOKED_TASKS and set(current.revoking.active) == {"1"}
+        assert current.state is MemberState.UNREVOKED and set(current.revoking.active) == {"1"}
         assert {id: set(found) for id, found in current.assigned.standby.items()} == standby

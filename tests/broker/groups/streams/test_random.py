@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.groups.streams.events import Settings
-from ottla.broker.groups.streams.state import Endpoint, GroupState, each
+from ottla.broker.groups.common_state import GroupState
+from ottla.broker.groups.streams.events import DelayOver, Settings
+from ottla.broker.groups.streams.state import Endpoint, each
 from ottla_testing.broker.streams_group_world import Client, World
 
 KINDS = "beat beat beat beat beat join join lost leave pause crash timer topic fail time restart standby".split()
@@ -89,7 +90,7 @@ def test_random_lives_keep_the_laws_and_end_in_the_target(
         joined = {client.member_id for client in clients if client.is_joined}
         for name in set(world.group.members) - joined:
             world.feed(next(timer for timer in world.timers if getattr(timer, "member_id", "") == name))
-        for timer in [timer for timer in world.timers if timer.name == "delay"]:
+        for timer in [timer for timer in world.timers if isinstance(timer, DelayOver)]:
             world.timers.pop(timer)
             world.feed(timer)
     for _ in range(6):

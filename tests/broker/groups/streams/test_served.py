@@ -21,8 +21,8 @@ from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.groups.offset_delete import OffsetDeleteRequest
 from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ottla.protocol.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
+from ottla.protocol.messages.streams.parts import KeyValue, TaskOffset
 from ottla.protocol.messages.streams.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.protocol.messages.streams.streams_group_heartbeat import KeyValue, TaskOffset
 from ottla_testing.broker.harness import Client, Closed, running
 from ottla_testing.broker.streaming import (
     GROUP,

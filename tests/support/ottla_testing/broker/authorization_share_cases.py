@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla.broker.groups.share.events import Heartbeat, Leave
+from ottla.broker.groups.common_events import MemberLeave
+from ottla.broker.groups.share.events import Heartbeat
 from ottla.broker.share.sessions import SessionKey
 from ottla.protocol.acls import AclOperation as Op
 from ottla.protocol.messages.share.alter_share_group_offsets import AlterShareGroupOffsetsRequest
@@ -103,8 +104,8 @@ def described_offsets(response: Any) -> Any:
 def share_group(world: World) -> None:
     """Makes an empty share group s with topic t."""
     groups = world.broker.state.groups
-    groups.share_heartbeat("s", Heartbeat("a", 0, topics=frozenset("t")))
-    groups.share_heartbeat("s", Leave("a"))
+    groups.member_heartbeat("share", "s", Heartbeat("a", 0, topics=frozenset("t")))
+    groups.member_heartbeat("share", "s", MemberLeave("a"))
 
 
 def altering_offsets(world: World) -> AlterShareGroupOffsetsRequest:

@@ -7,26 +7,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.broker.groups.classic.state import Group as ClassicGroup
-from ottla.broker.groups.consumer.events import (
-    TIMERS,
-    BecomeClassic,
-    Caller,
+from ottla.broker.groups.common_events import (
     CancelTimer,
     Decision,
     Delete,
     HeartbeatReply,
-    HeartbeatRequest,
-    MemberHeartbeat,
     MemberLeave,
-    RegexesResolved,
     Reply,
-    Resolve,
-    Settings,
     StartTimer,
 )
+from ottla.broker.groups.common_state import LEAVE, STATIC_LEAVE, MemberState
+from ottla.broker.groups.consumer.events import (
+    TIMERS,
+    BecomeClassic,
+    Caller,
+    MemberHeartbeat,
+    RegexesResolved,
+    Resolve,
+    Settings,
+)
 from ottla.broker.groups.consumer.machine import decide
-from ottla.broker.groups.consumer.records import Format, GroupChange, decode, encode
-from ottla.broker.groups.consumer.state import LEAVE, STATIC_LEAVE, Group, MemberState, Resolved
+from ottla.broker.groups.consumer.records import decode, encode_all
+from ottla.broker.groups.consumer.state import Group, Resolved
 from ottla.broker.groups.topics import TopicLookup, TopicShape
 from ottla.broker.patterns import Pattern
 from ottla.protocol.errors import ErrorCode
@@ -100,7 +102,7 @@ class World:
         self.log: list[tuple[bytes, bytes | None]] = []
         self.batches: list[int] = []
         """The length of the log after each write."""
-        self.replies: dict[int, Any] = {}
+        self.reply: Any = None
         self.searches: list[Resolve] = []
         self.epochs: dict[str, int] = {}
         self.fail = False
@@ -118,18 +120,19 @@ class World:
             assert self.group.epoch >= before[0], "group epochs do not go back"
             assert self.group.assignment_epoch >= before[1], "assignment epochs do not go back"
             self.check()
-        return self.replies.pop(getattr(event, "token", 0), None)
+        reply, self.reply = self.reply, None
+        return reply
 
-    def adopt(self, decision: Decision) -> None:
+    def adopt(self, decision: Decision[Any, Any]) -> None:
         becomes = [effect for effect in decision.effects if isinstance(effect, BecomeClassic)]
         for change in decision.changes:
-            record = encode("g", change, Format())
-            if record is None:
+            records = encode_all("g", [change])
+            if not records:
                 self.group.apply(change)
                 continue
-            self.log.append(record)
-            read = decode(int.from_bytes(record[0][:2], "big"), *record)
-            assert isinstance(read, GroupChange)
+            self.log += records
+            read = decode(int.from_bytes(records[0][0][:2], "big"), *records[0])
+            assert read is not None
             assert read.change == change, "a record has all of its change"
             if not becomes:
                 self.group.apply(read.change)
@@ -137,7 +140,7 @@ class World:
             self.batches.append(len(self.log))
         for effect in decision.effects:
             if isinstance(effect, Reply):
-                self.replies[effect.token] = effect.response
+                self.reply = effect.response
             elif isinstance(effect, StartTimer):
                 if not (effect.if_absent and effect.timer in self.timers):
                     self.timers[effect.timer] = self.now_ms + effect.delay_ms
@@ -166,7 +169,7 @@ class World:
                     for epochs in member.current.assigned.values()
                     for at in epochs.values()
                 ), "partitions are assigned in past epochs"
-            if member.current.state is not MemberState.UNREVOKED_PARTITIONS:
+            if member.current.state is not MemberState.UNREVOKED:
                 assert not member.current.revoking
         indexed = {(topic, index): one for topic, indexes in group.owners.items() for index, one in indexes.items()}
         assert indexed == owners
@@ -218,7 +221,7 @@ class World:
         """Sends a heartbeat as a client does, and adopts the response."""
         joins = not client.is_joined
         full = full or client.sends_all
-        request = HeartbeatRequest(
+        request = MemberHeartbeat(
             member_id=client.member_id,
             epoch=0 if joins else client.epoch,
             instance_id=client.instance_id,
@@ -231,7 +234,7 @@ class World:
             client_host="/h",
             caller=Caller("User:u", "h"),
         )
-        reply = self.feed(MemberHeartbeat(next(self.tokens), "unused", request))
+        reply = self.feed(request)
         client.sends_all = reply is None or loses_response
         if reply is None:
             return HeartbeatReply(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -249,7 +252,7 @@ class World:
 
     def leave(self, client: Client, epoch: int = LEAVE) -> HeartbeatReply:
         """Leaves for good, or for a while with the epoch of a static member."""
-        leaves = MemberLeave(next(self.tokens), client.member_id, client.instance_id, epoch)
+        leaves = MemberLeave(client.member_id, epoch, client.instance_id)
         reply = self.feed(leaves)
         client.is_joined, client.epoch = False, 0
         client.owned = {}

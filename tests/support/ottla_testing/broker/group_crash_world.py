@@ -25,15 +25,17 @@ from ottla.broker.clock import ManualClock
 from ottla.broker.config.resource_types import GROUP
 from ottla.broker.errors import Refused
 from ottla.broker.futures import settled
-from ottla.broker.groups.consumer.events import HeartbeatRequest
+from ottla.broker.groups.common_events import MemberLeave
+from ottla.broker.groups.consumer.events import MemberHeartbeat
 from ottla.broker.groups.offsets import CommittedOffset
-from ottla.broker.groups.share.events import Heartbeat, Leave
+from ottla.broker.groups.share.events import Heartbeat
+from ottla.broker.groups.share.state import SharePartitionKey
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from ottla.broker.network import router
 from ottla.broker.share.fetched import fetched
 from ottla.broker.share.share_partition import Acquisition
 from ottla.broker.share.share_partitions import Led
-from ottla.broker.share.values import Acknowledgement, SharePartitionKey
+from ottla.broker.share.values import Acknowledgement
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch
 from ottla_testing.broker.harness import options
@@ -178,7 +180,7 @@ class World:
         await self.idle()
 
     async def checkpoint(self) -> None:
-        self.state.logs.directories[0].data.write_checkpoints()
+        self.state.logs.directories[0].write_checkpoints()
 
     async def idle(self) -> None:
         for _ in range(100):
@@ -241,9 +243,9 @@ class World:
 # -- the work
 
 
-def consumer_beat(member: Member, *, full: bool) -> HeartbeatRequest:
+def consumer_beat(member: Member, *, full: bool) -> MemberHeartbeat:
     joins = member.epoch == 0
-    return HeartbeatRequest(
+    return MemberHeartbeat(
         member_id=member.name,
         epoch=member.epoch,
         rebalance_timeout_ms=300_000 if joins or full else -1,
@@ -258,8 +260,8 @@ def share_beat(member: Member, *, full: bool) -> Heartbeat:
 
 def beat(state: BrokerState, member: Member, *, full: bool = False) -> Any:
     if member.group == "c":
-        return state.groups.consumer_heartbeat("c", consumer_beat(member, full=full))
-    return state.groups.share_heartbeat("s", share_beat(member, full=full))
+        return state.groups.member_heartbeat("consumer", "c", consumer_beat(member, full=full))
+    return state.groups.member_heartbeat("share", "s", share_beat(member, full=full))
 
 
 async def heartbeat(world: World, member: Member) -> None:
@@ -281,9 +283,9 @@ async def heartbeat(world: World, member: Member) -> None:
 async def leave(world: World, member: Member) -> None:
     member.busy = "leave"
     if member.group == "c":
-        reply: Any = world.state.groups.consumer_heartbeat("c", HeartbeatRequest(member_id=member.name, epoch=-1))
+        reply: Any = world.state.groups.member_heartbeat("consumer", "c", MemberLeave(member.name))
     else:
-        reply = world.state.groups.share_heartbeat("s", Leave(member.name))
+        reply = world.state.groups.member_heartbeat("share", "s", MemberLeave(member.name))
     if reply.error is not NONE:
         world.may_fail(reply.error, member, reply)
         member.busy = ""

@@ -5,33 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.broker.groups.streams.events import (
-    TIMERS,
+from ottla.broker.groups.common_events import (
     CancelTimer,
     Decision,
     Delete,
     Forget,
-    Heartbeat,
-    HeartbeatReply,
     Loaded,
     MemberLeave,
     Reply,
-    Settings,
     StartTimer,
+    Timer,
 )
+from ottla.broker.groups.common_state import JOIN, LEAVE, STATIC_LEAVE, MemberState
+from ottla.broker.groups.streams.events import Heartbeat, HeartbeatReply, Settings
 from ottla.broker.groups.streams.machine import decide
 from ottla.broker.groups.streams.records import decode, encode_all
-from ottla.broker.groups.streams.state import (
-    JOIN,
-    LEAVE,
-    RECORDED,
-    STATIC_LEAVE,
-    Endpoint,
-    Group,
-    MemberState,
-    Task,
-    each,
-)
+from ottla.broker.groups.streams.state import RECORDED, Endpoint, Group, Task, each
 from ottla.broker.groups.streams.values import NOTHING, InternalTopic, Subtopology, TasksTuple, Topology
 from ottla.broker.groups.topics import TopicLookup, TopicShape
 from ottla.protocol.errors import ErrorCode
@@ -108,7 +97,7 @@ class World:
     def _shape_of(self, name: str) -> TopicShape | None:
         return TopicShape(name.encode().ljust(16, b"\0"), name, self.counts[name]) if name in self.counts else None
 
-    def decide(self, event: Any) -> Decision:
+    def decide(self, event: Any) -> Decision[Any, Any]:
         topics = TopicLookup(
             lambda name, index: index < self.counts.get(name, 0),
             lambda topic_id: None,
@@ -124,7 +113,7 @@ class World:
         held = self.holders()
         decision = self.decide(event)
         if self.fail and any(isinstance(change, RECORDED) for change in decision.changes):
-            if isinstance(event, TIMERS):
+            if isinstance(event, Timer):
                 self.timers[event] = self.now_ms + 500
             return None
         response = self.adopt(decision)
@@ -134,7 +123,7 @@ class World:
             self.check(held)
         return response
 
-    def adopt(self, decision: Decision) -> Any:
+    def adopt(self, decision: Decision[Any, Any]) -> Any:
         for change in decision.changes:
             records = encode_all("g", [change])
             if not records:
@@ -183,7 +172,7 @@ class World:
         for member in group.members.values():
             current = member.current
             assert current.epoch <= group.epoch
-            if current.state is not MemberState.UNREVOKED_TASKS:
+            if current.state is not MemberState.UNREVOKED:
                 assert not any(map(len, current.revoking))
             for tasks in current.assigned.tasks:
                 for task in each(tasks):
