@@ -13,6 +13,7 @@ from ..virtual_clock import VirtualClock
 from .views import OperationError, whole
 
 if TYPE_CHECKING:
+    from ..clock import Clock
     from ..network.server import Running
 
 LATEST_MS = 253_402_300_799_999  # the end of the year 9999
@@ -26,6 +27,12 @@ class ClockState:
     now_ms: int
     is_frozen: bool
     offset_ms: int
+
+
+def state_of(clock: Clock) -> ClockState:
+    """Returns the state of any clock."""
+    is_frozen, offset_ms = (clock.is_frozen, clock.offset_ms) if isinstance(clock, VirtualClock) else (False, 0)
+    return ClockState(clock.now_ms(), is_frozen, offset_ms)
 
 
 class ClockControl:
@@ -58,8 +65,7 @@ class ClockControl:
 
     async def state(self) -> ClockState:
         """Returns the state of the clock."""
-        clock = self._clock
-        return ClockState(clock.now_ms(), clock.is_frozen, clock.offset_ms)
+        return state_of(self._clock)
 
     async def freeze(self) -> ClockState:
         """Freezes the clock until it is moved or runs again. Sessions and transactions do not expire meanwhile; a group

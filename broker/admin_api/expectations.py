@@ -6,6 +6,7 @@ each selected request, the rest count the selected requests. Pure: requests are 
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +23,11 @@ from ...protocol.narrowing import is_dict, is_list
 from ...protocol.primitives import Variable
 from ...protocol.records.compression import CODEC_NAMES
 from ...protocol.schema import types_of
+from ..metrics.errors import name_of as error_name
 from ..recording import decoding
 from ..recording.exchange import Ending, Produced
-from .seen_requests import SeenRequest, error_name
+from .seen_requests import SeenRequest
+from .views import checked_text, whole
 
 SHOWN_REQUESTS = 5
 SHOWN_VALUES = 8
@@ -93,30 +96,15 @@ class Which(NamedTuple):
     since: int = 1
 
     @classmethod
-    def of(
-        cls,
-        api: str | Collection[str] | None = None,
-        client_id: str | None = None,
-        software: str | None = None,
-        principal: str | None = None,
-        node: int | None = None,
-        topic: str | None = None,
-        since: int | None = None,
-    ) -> Which:
+    def of(cls, given: Mapping[str, Any]) -> Which:
         """Returns the selection that these words describe. Raises ValueError, TypeError."""
-        texts: dict[str, Any] = {"client_id": client_id, "software": software, "principal": principal, "topic": topic}
-        for name, text in texts.items():
-            if text is not None and not isinstance(text, str):
-                raise TypeError(f"{name} is a str, not {text!r}")
-        return cls(
-            None if api is None else frozenset(map(_api_key, [api] if isinstance(api, str) else api)),
-            client_id,
-            software,
-            principal,
-            None if node is None else _whole("node", node),
-            topic,
-            1 if since is None else _whole("since", since),
-        )
+        texts = ("client_id", "software", "principal", "topic")
+        found: dict[str, Any] = {name: checked_text(name, given[name]) for name in texts if name in given}
+        if "api" in given:
+            api = given["api"]
+            found["keys"] = frozenset(map(_api_key, [api] if isinstance(api, str) else api))
+        found |= {name: whole(name, given[name]) for name in ("node", "since") if name in given}
+        return cls(**found)
 
     def fits(self, seen: SeenRequest) -> bool:
         """Returns whether a request is selected."""
@@ -135,16 +123,14 @@ class Which(NamedTuple):
         """The selection in words, such as `Produce request of client 'orders'`."""
         found = [] if self.keys is None else [" or ".join(name_of(key) for key in sorted(self.keys))]
         found.append("request")
-        if self.client_id is not None:
-            found.append(f"of client {self.client_id!r}")
-        if self.software is not None:
-            found.append(f"by {self.software!r}")
-        if self.principal is not None:
-            found.append(f"as {self.principal!r}")
-        if self.node is not None:
-            found.append(f"to node {self.node}")
-        if self.topic is not None:
-            found.append(f"for topic {self.topic!r}")
+        named = (
+            ("of client", self.client_id),
+            ("by", self.software),
+            ("as", self.principal),
+            ("to node", self.node),
+            ("for topic", self.topic),
+        )
+        found += [f"{words} {value!r}" for words, value in named if value is not None]
         if self.since > 1:
             found.append(f"since #{self.since}")
         return " ".join(found)
@@ -160,12 +146,6 @@ def _api_key(name: Any) -> int:
         hint = did_you_mean(str(name), [api.name for api in apis().values()], 0.5)
         raise ValueError(f"no API is called {name!r}{hint}")
     return key
-
-
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise TypeError(f"{name} is a whole number, not {value!r}")
 
 
 class Condition(NamedTuple):
@@ -193,7 +173,7 @@ class Expected:
         given = {name: value for name, value in words.items() if value is not None}
         if unknown := given.keys() - set(WORDS):
             raise TypeError(f"unknown word {', '.join(sorted(unknown))}; there are {', '.join(WORDS)}")
-        which = Which.of(**{name: given[name] for name in WHICH if name in given})
+        which = Which.of(given)
         if of_produce := [name for name in OF_PRODUCE if name in given]:
             if which.keys is None:
                 which = which._replace(keys=frozenset((ApiKey.PRODUCE,)))
@@ -236,7 +216,7 @@ class Expected:
 
 
 def _how_many(given: Mapping[str, Any]) -> tuple[int, int | None, bool]:
-    counts = {name: _whole(name, given[name]) for name in ("count", "min_count", "max_count") if name in given}
+    counts = {name: whole(name, given[name]) for name in ("count", "min_count", "max_count") if name in given}
     for name, value in counts.items():
         if value < 0:
             raise ValueError(f"{name} is 0 or more, not {value}")
@@ -258,33 +238,25 @@ def _how_many(given: Mapping[str, Any]) -> tuple[int, int | None, bool]:
 # Conditions
 
 
-def _of_version(text: str, fits: Callable[[int], bool]) -> Condition:
-    def look(seen: SeenRequest) -> str | None:
-        return None if fits(seen.version) else f"version is {seen.version}"
+def _of_version(name: str, words: str, fits: Callable[[int, int], bool]) -> Callable[[Any], Condition]:
+    """Returns the maker of a condition on the version, which it compares with a given one."""
 
-    return Condition(text, look)
+    def condition(value: Any) -> Condition:
+        given = whole(name, value)
 
+        def look(seen: SeenRequest) -> str | None:
+            return None if fits(seen.version, given) else f"version is {seen.version}"
 
-def _version(value: Any) -> Condition:
-    wanted = _whole("version", value)
-    return _of_version(f"version {wanted}", lambda version: version == wanted)
+        return Condition(f"{words} {given}", look)
 
-
-def _min_version(value: Any) -> Condition:
-    least = _whole("min_version", value)
-    return _of_version(f"version at least {least}", lambda version: version >= least)
+    return condition
 
 
-def _max_version(value: Any) -> Condition:
-    most = _whole("max_version", value)
-    return _of_version(f"version at most {most}", lambda version: version <= most)
-
-
-def _of_produce(text: str, violation: Callable[[Produced], str | None]) -> Condition:
+def _of_produce(text: str, fits: Callable[[Produced], bool], problem: Callable[[Produced], str]) -> Condition:
     def look(seen: SeenRequest) -> str | None:
         if seen.produced is None:
             return _unreadable(seen)
-        return violation(seen.produced)
+        return None if fits(seen.produced) else problem(seen.produced)
 
     return Condition(text, look)
 
@@ -296,8 +268,8 @@ def _unreadable(seen: SeenRequest) -> str:
 
 
 def _acks(value: Any) -> Condition:
-    wanted = _whole("acks", ACKS.get(value, value) if isinstance(value, str) else value)
-    return _of_produce(f"acks {wanted}", lambda found: None if found.acks == wanted else f"acks is {found.acks}")
+    wanted = whole("acks", ACKS.get(value, value) if isinstance(value, str) else value)
+    return _of_produce(f"acks {wanted}", lambda found: found.acks == wanted, lambda found: f"acks is {found.acks}")
 
 
 def _codec(value: Any) -> Condition:
@@ -305,45 +277,37 @@ def _codec(value: Any) -> Condition:
         raise ValueError(f"no codec is called {value!r}; there are {', '.join(CODECS)}")
     return _of_produce(
         f"codec {value}",
-        lambda found: None if found.codecs == (value,) else f"codec is {_listed(found.codecs) or 'none: no records'}",
+        lambda found: found.codecs == (value,),
+        lambda found: f"codec is {_listed(found.codecs) or 'none: no records'}",
     )
 
 
 def _magic(value: Any) -> Condition:
-    wanted = _whole("magic", value)
+    wanted = whole("magic", value)
     return _of_produce(
         f"message format v{wanted}",
-        lambda found: (
-            None
-            if found.magics == (wanted,)
-            else f"message format is {_listed(f'v{magic}' for magic in found.magics) or 'none: no records'}"
-        ),
+        lambda found: found.magics == (wanted,),
+        lambda found: f"message format is {_listed(f'v{magic}' for magic in found.magics) or 'none: no records'}",
     )
 
 
 def _idempotent(value: Any) -> Condition:
-    wanted = bool(value)
+    if value:
+        return _of_produce("idempotence", lambda found: found.is_idempotent, lambda _: "batches have no producer id")
     return _of_produce(
-        "idempotence" if wanted else "no idempotence",
-        lambda found: (
-            None
-            if found.is_idempotent == wanted
-            else (
-                "batches have no producer id" if wanted else f"batches have producer id {_listed(found.producer_ids)}"
-            )
-        ),
+        "no idempotence",
+        lambda found: not found.is_idempotent,
+        lambda found: f"batches have producer id {_listed(found.producer_ids)}",
     )
 
 
 def _transactional(value: Any) -> Condition:
-    wanted = bool(value)
+    if value:
+        return _of_produce(
+            "a transaction", lambda found: found.is_transactional, lambda _: "it has no transactional id"
+        )
     return _of_produce(
-        "a transaction" if wanted else "no transaction",
-        lambda found: (
-            None
-            if found.is_transactional == wanted
-            else ("it has no transactional id" if wanted else "it has a transactional id")
-        ),
+        "no transaction", lambda found: not found.is_transactional, lambda _: "it has a transactional id"
     )
 
 
@@ -378,9 +342,9 @@ def _ending(value: Any) -> Condition:
 
 
 _CONDITIONS: dict[str, Callable[[Any], Condition]] = {
-    "version": _version,
-    "min_version": _min_version,
-    "max_version": _max_version,
+    "version": _of_version("version", "version", operator.eq),
+    "min_version": _of_version("min_version", "version at least", operator.ge),
+    "max_version": _of_version("max_version", "version at most", operator.le),
     "acks": _acks,
     "codec": _codec,
     "idempotent": _idempotent,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode
@@ -16,37 +17,27 @@ from ..groups.offsets import CommittedOffset, Partition
 from .views import GroupReset, ResetOffset
 
 if TYPE_CHECKING:
-    from ...storage.partition_log import PartitionLog
     from ..broker_state import BrokerState
     from ..groups.resets import NewOffsets, Reset
 
 AT_ONCE = 200  # partitions that are looked up before the event loop serves clients again
 
 
-class _Lookup:
-    """Looks offsets up in the logs of a state."""
-
-    def __init__(self, state: BrokerState) -> None:
-        self._state = state
-
-    def log(self, place: Partition) -> PartitionLog:
-        return self._state.topics.partition(*place).log
-
-    async def earliest(self, wanted: Collection[Partition]) -> NewOffsets:
-        return {place: self.log(place).log_start_offset for place in wanted}
-
-    async def latest(self, wanted: Collection[Partition]) -> NewOffsets:
-        return {place: self.log(place).high_watermark for place in wanted}
-
-    async def since(self, wanted: Collection[Partition], timestamp_ms: int) -> NewOffsets:
-        found: NewOffsets = {}
-        for number, place in enumerate(wanted, 1):
-            log = self.log(place)
-            by_time = log.find_timestamp(timestamp_ms)
+async def _looked_up(state: BrokerState, wanted: Collection[Partition], time: int) -> NewOffsets:
+    """Looks offsets up in the logs of a state, see `resets.Lookup`."""
+    found: NewOffsets = {}
+    for number, place in enumerate(wanted, 1):
+        log = state.topics.partition(*place).log
+        if time == resets.LOG_START:
+            found[place] = log.log_start_offset
+        elif time == resets.LOG_END:
+            found[place] = log.high_watermark
+        else:
+            by_time = log.find_timestamp(time)
             found[place] = by_time.offset if by_time is not None and by_time.offset < log.high_watermark else -1
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)
-        return found
+    return found
 
 
 async def reset(
@@ -60,15 +51,14 @@ async def reset(
     """Resets offsets, see `Operations.reset_offsets`. Raises Refused, StorageError."""
     _check_inactive(state, group_id)
     committed = {place: one.offset for place, one in state.groups.offsets(group_id).items()}
-    lookup = _Lookup(state)
     chosen = sorted(committed) if of is None else _places(state, of)
     try:
-        plan = await resets.planned(wanted, chosen, committed, lookup)
+        plan = await resets.planned(wanted, chosen, committed, partial(_looked_up, state))
     except resets.CannotReset as error:
         raise Refused(ErrorCode.INVALID_REQUEST, f"INVALID_REQUEST: {error}") from None
     offsets: list[ResetOffset] = []
     for place, after in sorted(plan.offsets.items()):
-        log = lookup.log(place)
+        log = state.topics.partition(*place).log
         wanted_and_set = plan.out_of_range.get(place)
         limits = log.log_start_offset, log.high_watermark
         out_of_range = None if wanted_and_set is None else wanted_and_set[0]
@@ -105,8 +95,7 @@ async def _commit(state: BrokerState, group_id: str, offsets: NewOffsets) -> Non
     if not commits:
         return
     code = state.groups.commit(group_id, member_id="", instance_id=None, generation_id=-1, commits=commits)
-    if code is ErrorCode.NONE:
-        code = await state.group_records_durable(group_id)
+    code = code or await state.group_records_durable(group_id)
     if code is not ErrorCode.NONE:
         raise Refused(code, f"{code.name}: the offsets of group {group_id} were not reset")
 
@@ -114,8 +103,7 @@ async def _commit(state: BrokerState, group_id: str, offsets: NewOffsets) -> Non
 async def delete(state: BrokerState, group_id: str) -> None:
     """Deletes a group with its offsets. Raises Refused."""
     code = state.groups.delete(group_id)
-    if code is ErrorCode.NONE:
-        code = await state.group_records_durable(group_id)
+    code = code or await state.group_records_durable(group_id)
     if code is not ErrorCode.NONE:
         reason = "; it still has members" if code is ErrorCode.NON_EMPTY_GROUP else ""
         raise Refused(code, f"{code.name}: group {group_id} was not deleted{reason}")

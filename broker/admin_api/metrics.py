@@ -9,22 +9,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...storage.errors import StorageError
-from ..errors import Refused
 from ..groups.classic.state import GroupState
-from ..groups.consumer.state import GroupState as ConsumerState
-from ..groups.share.state import GroupState as ShareState
-from ..groups.streams.state import GroupState as StreamsState
+from ..groups.consumer.state import Group as ConsumerGroup
+from ..groups.share.state import Group as ShareGroup
+from ..groups.streams.state import Group as StreamsGroup
 from ..metrics.errors import name_of
-from ..metrics.families import BY_NAME
+from ..metrics.families import BY_NAME, TOPIC_COUNTERS
 from ..recording.tap import PRINCIPAL_MAX
 from ..replica.assignment import NO_LEADER
 from ..security.authorizer import ANONYMOUS
 from ..share.values import AcknowledgeType
 from ..version import own_version
+from .group_views import consumer_lag
 
 if TYPE_CHECKING:
     from ..groups.coordinator import GroupCoordinator
@@ -39,33 +38,13 @@ SLICE_SECONDS = 0.002  # of work on the loop without a pause
 SERIES_MAX = 100_000  # of one family; a group that reads thousands of topics has as many
 RUNNING, NOT_RUNNING = 3, 0  # of Kafka's BrokerState
 PURGATORIES = {"Fetch": "Fetch", "Produce": "Produce", "JoinGroup": "Rebalance", "SyncGroup": "Rebalance"}
-TOPIC_COUNTERS = {
-    "messagesin": "messages_in",
-    "bytesin": "bytes_in",
-    "bytesout": "bytes_out",
-    "bytesrejected": "bytes_rejected",
-    "totalproducerequests": "produce_requests",
-    "totalfetchrequests": "fetch_requests",
-    "failedproducerequests": "produce_failures",
-    "failedfetchrequests": "fetch_failures",
-    "producemessageconversions": "produce_conversions",
-    "fetchmessageconversions": "fetch_conversions",
-    "totalsharefetchrequests": "share_fetch_requests",
-    "failedsharefetchrequests": "share_fetch_failures",
-    "totalshareacknowledgementrequests": "share_acknowledgement_requests",
-    "failedshareacknowledgementrequests": "share_acknowledgement_failures",
-}
-ACKNOWLEDGEMENTS = {
-    AcknowledgeType.ACCEPT: "Accept",
-    AcknowledgeType.RELEASE: "Release",
-    AcknowledgeType.REJECT: "Reject",
-    AcknowledgeType.RENEW: "Renew",
-}
-_LOG_ROWS = ("size", "logstartoffset", "logendoffset", "numlogsegments")
+ACKNOWLEDGEMENTS = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT, AcknowledgeType.RENEW)
+GROUP_STATES = {"classic": GroupState, **{one.kind: one.states for one in (ConsumerGroup, ShareGroup, StreamsGroup)}}
 _NODE_ROWS = (
-    *("partitioncount", "leadercount", "offlinereplicacount", "underreplicatedpartitions"),
-    *("underminisrpartitioncount", "atminisrpartitioncount", "reassigningpartitions"),
-)
+    "partitioncount leadercount offlinereplicacount underreplicatedpartitions underminisrpartitioncount "
+    "atminisrpartitioncount reassigningpartitions"
+).split()
+_LOG_ROWS = ("size", "logstartoffset", "logendoffset", "numlogsegments")
 
 Labels = tuple[str, ...]
 """The values of a family's labels, in order; fewer if a series lacks the last ones."""
@@ -84,12 +63,12 @@ class Buckets:
         self.sum = of.sum / of.per_unit
 
 
+@dataclass(slots=True)
 class Summed:
     """A summary: a count and a sum."""
 
-    def __init__(self, count: int, sum: int) -> None:
-        self.count = count
-        self.sum = sum
+    count: int
+    sum: int
 
 
 class Rows:
@@ -159,8 +138,8 @@ async def _topics(rows: Rows, running: Running, metrics: RequestMetrics) -> None
 
 
 def _topic(rows: Rows, counters: TopicCounters, *labels: str) -> None:
-    for name, slot in TOPIC_COUNTERS.items():
-        rows.add(f"kafka_server_brokertopicmetrics_{name}", getattr(counters, slot), *labels)
+    for name, attribute in TOPIC_COUNTERS.items():
+        rows.add(f"kafka_server_brokertopicmetrics_{name}", getattr(counters, attribute), *labels)
 
 
 async def _partitions(rows: Rows, running: Running) -> None:
@@ -226,7 +205,7 @@ async def _connections(rows: Rows, running: Running, metrics: RequestMetrics) ->
     for connection in list(running.connections.open):
         if connection.waiting is not None:
             waiting[connection.waiting] += 1
-        library = connection.library
+        library = connection.info.library
         by_client[connection.listener, library.software_name or "", library.software_version or ""] += 1
         by_principal[connection.listener, (connection.principal or ANONYMOUS)[:PRINCIPAL_MAX]] += 1
         await rows.pause()
@@ -245,40 +224,29 @@ async def _connections(rows: Rows, running: Running, metrics: RequestMetrics) ->
 
 async def _groups(rows: Rows, running: Running) -> None:
     groups = running.state.groups
-    states = Counter(dict.fromkeys((one.value for one in GroupState), 0))
-    offsets = 0
     _, listed = groups.list_groups()
-    types: Counter[str] = Counter(dict.fromkeys(("classic", "consumer", "share", "streams"), 0))
-    consumer_states = Counter(dict.fromkeys((one.value for one in ConsumerState), 0))
-    share_states = Counter(dict.fromkeys((one.value for one in ShareState), 0))
-    streams_states = Counter(dict.fromkeys((one.value for one in StreamsState), 0))
-    by_type = {"classic": states, "consumer": consumer_states, "share": share_states, "streams": streams_states}
+    states = {kind: Counter(dict.fromkeys((one.value for one in of), 0)) for kind, of in GROUP_STATES.items()}
+    offsets = 0
     for one in listed:
-        types[one.group_type] += 1
-        by_type[one.group_type][one.state] += 1
+        states[one.group_type][one.state] += 1
         offsets += await _group(rows, running, groups, one.group_id)
     of = "kafka_coordinator_group_groupmetadatamanager_"
     rows.add(of + "numgroups", len(listed))
     rows.add(of + "numoffsets", offsets)
-    for name, count in states.items():
+    for name, count in states["classic"].items():
         rows.add(f"{of}numgroups{name.lower()}", count)
-    for name, count in types.items():
-        rows.add("kafka_server_group_coordinator_metrics_groups", count, name)
-    for name, count in consumer_states.items():
-        rows.add("kafka_server_group_coordinator_metrics_consumer_groups", count, name.lower())
-    for name, count in share_states.items():
-        rows.add("kafka_server_group_coordinator_metrics_share_groups", count, name.lower())
-    for name, count in streams_states.items():
-        rows.add("kafka_server_group_coordinator_metrics_streams_groups", count, name.lower())
+    of = "kafka_server_group_coordinator_metrics_"
+    for kind, counted in states.items():
+        rows.add(of + "groups", counted.total(), kind)
+        for name, count in counted.items() if kind != "classic" else ():
+            rows.add(f"{of}{kind}_groups", count, name.lower())
 
 
 async def _share_partitions(rows: Rows, running: Running) -> None:
     state = running.state
-    for kind, name in ACKNOWLEDGEMENTS.items():
-        rows.add(
-            "kafka_server_sharegroupmetrics_recordacknowledgements", state.share_partitions.acknowledged[kind], name
-        )
     of = "kafka_server_sharegroupmetrics_"
+    for kind in ACKNOWLEDGEMENTS:
+        rows.add(of + "recordacknowledgements", state.share_partitions.acknowledged[kind], kind.name.capitalize())
     rows.add(of + "partitionloadtime_seconds", Buckets(state.share_partitions.load_time))
     for group_id, fetches in state.share_partitions.fetches.items():
         rows.add(of + "topicpartitionsacquiretime_seconds", Buckets(fetches.acquire_time), group_id)
@@ -290,7 +258,7 @@ async def _share_partitions(rows: Rows, running: Running) -> None:
         ("failedproducerequests", queues.failures),
     ):
         for group_id, count in counts.items():
-            rows.add(f"kafka_server_sharegroupmetrics_deadletterqueue{name}", count, group_id)
+            rows.add(f"{of}deadletterqueue{name}", count, group_id)
     rows.add("kafka_server_sharesessioncache_sharesessionscount", len(state.share_sessions))
     rows.add("kafka_server_sharesessioncache_sharepartitionscount", state.share_sessions.partition_count)
     rows.add("kafka_server_share_coordinator_metrics_write", state.share_state.writes)
@@ -314,11 +282,8 @@ async def _group(rows: Rows, running: Running, groups: GroupCoordinator, group_i
     for (topic, index), offset in committed.items():
         labels = group_id, topic, str(index)
         rows.add("kafka_consumergroup_current_offset", offset.offset, *labels)
-        try:
-            end_offset = running.state.topics.partition(topic, index).log.high_watermark
-        except (Refused, StorageError):  # the partition was deleted, or is offline
-            continue
-        rows.add("kafka_consumergroup_lag", max(0, end_offset - offset.offset), *labels)
+        if (lag := consumer_lag(running.state, topic, index, offset.offset)) is not None:
+            rows.add("kafka_consumergroup_lag", lag, *labels)
         await rows.pause()
     return len(committed)
 
@@ -328,8 +293,8 @@ def _others(rows: Rows, running: Running, lag: LoopLag) -> None:
     for node in state.nodes.ids:
         runs = node not in state.nodes.stopped
         rows.add("kafka_server_kafkaserver_brokerstate", RUNNING if runs else NOT_RUNNING, str(node))
-    failed: Iterable[object] = [log_dir for log_dir in state.logs.all if log_dir.failure is not None]
-    rows.add("kafka_log_logmanager_offlinelogdirectorycount", len(list(failed)))
+    failed = [log_dir for log_dir in state.logs.all if log_dir.failure is not None]
+    rows.add("kafka_log_logmanager_offlinelogdirectorycount", len(failed))
     rows.add("kafka_server_fetchsessioncache_numincrementalfetchsessions", len(state.fetch_sessions))
     _, _, transactions = state.transactions.list()
     for name, count in Counter(one.state.value for one in transactions).items():

@@ -20,26 +20,37 @@ from ...storage.errors import StorageError
 from ...storage.format.partition_metadata import encode_id
 from ...storage.io import random_ids
 from ...storage.io.memory import MemoryFiles
+from ..config.resource_types import BROKER, TOPIC
 from ..errors import CODES, Refused, code_of
 from ..futures import settled
 from ..groups.resets import SCENARIOS, Reset
+from ..handlers.configs import resources
 from ..logs import get_logger
 from ..metadata.topics import PARTITIONS_AT_ONCE_MAX
 from ..replica.assignment import NO_LEADER
 from ..replica.partition import PRODUCE_VERSION
-from . import acl_entries, config_changes, group_offsets, snapshots
+from . import group_offsets, snapshots
+from .administration import (
+    ACLS_MAX,
+    ALL_ACLS,
+    acl_of,
+    changes_of,
+    check_entries,
+    config_info,
+    entries_of,
+    entry_of,
+    filter_of,
+    request_context,
+)
 from .clock import ClockControl
 from .snapshots import Snapshot
 from .views import (
     AclEntry,
     AlreadyExists,
     BrokerFailed,
-    ConfigChanges,
     ConfigInfo,
     Group,
-    GroupOffset,
     GroupReset,
-    Member,
     NewRecord,
     NotFound,
     OperationError,
@@ -63,23 +74,6 @@ if TYPE_CHECKING:
     from ..metadata.topology import Topology
     from ..network.server import Running
     from ..replica.partition import Partition
-
-__all__ = [
-    "AlreadyExists",
-    "BrokerFailed",
-    "Group",
-    "GroupOffset",
-    "Member",
-    "NewRecord",
-    "NotFound",
-    "OperationError",
-    "Operations",
-    "PartitionInfo",
-    "ProducerInfo",
-    "Record",
-    "Snapshot",
-    "TopicInfo",
-]
 
 START_BYTES = 64 << 20  # of logs that are copied at a start: about a tenth of a second
 BATCH_BYTES = 256 * 1024  # of one batch to one partition
@@ -268,7 +262,7 @@ class Operations:
             if found is None:
                 if not state.config["auto.create.topics.enable"]:
                     raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                found = state.auto_create(topic, state.clock.now_ms())
+                found = await state.auto_create(topic, state.clock.now_ms())
             now_ms = state.clock.now_ms()
             chosen: dict[int, list[tuple[int, batch.Record]]] = {}
             count = 0
@@ -407,13 +401,17 @@ class Operations:
 
     async def topic_configs(self, topic: str) -> list[ConfigInfo]:
         """Returns all configs of a topic, with defaults. Raises NotFound."""
+        state = self._state
         with _as_operation_errors(topic):
-            return config_changes.of_topic(self._state, topic)
+            config, facts = state.topics.named(topic).config, state.config.facts("topic")
+            return [config_info(config.describe(key), facts.get(key)) for key in sorted(config.names())]
 
     async def broker_configs(self) -> list[ConfigInfo]:
         """Returns all configs of the broker, with defaults."""
+        state = self._state
         with _as_operation_errors():
-            return config_changes.of_broker(self._state)
+            config = state.config.of(state.nodes.ids[0])
+            return [config_info(config.describe(key), config.fact(key)) for key in sorted(config.names())]
 
     async def change_topic_configs(
         self,
@@ -427,9 +425,10 @@ class Operations:
     ) -> None:
         """Changes configs of a topic, all or none, like IncrementalAlterConfigs: values to set, names to delete,
         elements to append to lists or subtract from them, joined by commas."""
-        changes = ConfigChanges.of(set, delete, append, subtract)
+        changes, context = changes_of(set, delete, append, subtract), request_context(self._state)
         with _as_operation_errors(topic):
-            config_changes.change_topic(self._state, topic, changes, validate_only=validate_only)
+            context.broker.topics.named(topic)
+            resources.alter(context, TOPIC, topic, changes, validate_only=validate_only)
 
     async def change_broker_configs(
         self,
@@ -443,24 +442,32 @@ class Operations:
     ) -> None:
         """Changes dynamic configs of the broker like `change_topic_configs`; with `for_all` the default of all brokers,
         which a value of the broker itself overrides."""
-        changes = ConfigChanges.of(set, delete, append, subtract)
+        changes, context = changes_of(set, delete, append, subtract), request_context(self._state)
+        name = "" if for_all else str(context.node_id)
         with _as_operation_errors():
-            config_changes.change_broker(self._state, changes, for_all=for_all, validate_only=validate_only)
+            resources.alter(context, BROKER, name, changes, validate_only=validate_only)
 
-    async def acls(self, wanted: AclEntry = acl_entries.ALL) -> list[AclEntry]:
-        """Returns the access control entries that match a filter. Refused if the broker has no authorizer."""
+    async def acls(self, wanted: AclEntry = ALL_ACLS) -> list[AclEntry]:
+        """Returns the first ACLS_MAX access control entries that match a filter, sorted. Refused if the broker has no
+        authorizer."""
         with _as_operation_errors():
-            return acl_entries.found(self._state, wanted)
+            return [entry_of(acl) for acl in sorted(entries_of(self._state).find(filter_of(wanted)))[:ACLS_MAX]]
 
     async def add_acls(self, entries: Iterable[AclEntry]) -> None:
         """Adds access control entries, all or none; entries that exist stay as they are."""
+        state = self._state
         with _as_operation_errors():
-            acl_entries.add(self._state, list(entries))
+            stored, acls = entries_of(state), [acl_of(entry) for entry in entries]
+            check_entries(state, acls)
+            stored.add(acls, state.clock.now_ms())
 
     async def remove_acls(self, wanted: AclEntry) -> list[AclEntry]:
-        """Removes the entries that match a filter, and returns them."""
+        """Removes the entries that match a filter, all or none, and returns them."""
+        state = self._state
         with _as_operation_errors():
-            return acl_entries.remove(self._state, wanted)
+            going = sorted(entries_of(state).find(filter_of(wanted)))
+            state.acls.remove(going, state.clock.now_ms())
+            return [entry_of(acl) for acl in going]
 
     async def producers(self, topic: str | None = None) -> list[ProducerInfo]:
         """Returns the producer state entries of the partitions of all topics, or of one topic."""
@@ -477,7 +484,7 @@ class Operations:
                                 partition=partition.index,
                                 producer_id=producer_id,
                                 producer_epoch=known.epoch,
-                                last_sequence=known.batches[-1].last_sequence if known.batches else -1,
+                                last_sequence=known.last_sequence,
                                 last_timestamp_ms=known.last_timestamp_ms,
                                 coordinator_epoch=known.coordinator_epoch,
                                 transaction_start_offset=known.transaction_first_offset,
@@ -537,12 +544,13 @@ def _topic_info(state: BrokerState, topic: Topic) -> TopicInfo:
         name=topic.name,
         id=encode_id(topic.id),
         is_internal=topic.is_internal,
-        partitions=tuple(_partition_info(partition) for partition in topic.partitions),
+        partitions=tuple(partition_info(partition) for partition in topic.partitions),
         configs=topic.config.overrides,
     )
 
 
-def _partition_info(partition: Partition) -> PartitionInfo:
+def partition_info(partition: Partition) -> PartitionInfo:
+    """Returns the present facts of a partition."""
     leader, epoch = partition.leader, partition.leader_epoch
     try:
         log = partition.log
@@ -550,12 +558,3 @@ def _partition_info(partition: Partition) -> PartitionInfo:
         return PartitionInfo(partition.index, leader, epoch, *offsets)
     except StorageError as error:
         return PartitionInfo(partition.index, -1, epoch, -1, -1, -1, -1, partition.offline or str(error))
-
-
-def consumer_lag(state: BrokerState, topic: str, index: int, offset: int) -> int | None:
-    """Returns how many offsets of a partition follow a committed one; None if the partition was deleted or is
-    offline."""
-    try:
-        return max(0, state.topics.partition(topic, index).log.high_watermark - offset)
-    except (Refused, StorageError):
-        return None

@@ -22,16 +22,15 @@ from ...protocol.named import NamedTuple
 from ...storage.errors import StorageError
 from ...storage.io import random_ids
 from ..groups.consumer.state import Group as ConsumerGroup
-from ..groups.listing import group_type
 from ..groups.share.state import Group as ShareGroup
+from ..metrics.client_ledger import shortened
 from ..releases.profiles import api_names
 from ..replica.assignment import NO_LEADER
 from ..transactions.state import Transaction, TransactionState
 from ..version import own_version
-from ..virtual_clock import VirtualClock
-from .activity import FRAME_BYTES_MAX, WAITS_FOR, Activity, ClientActivity, short
-from .group_views import generation_of, protocol_of, share_places, start_offsets
-from .operations import consumer_lag
+from .activity import FRAME_BYTES_MAX, WAITS_FOR, Activity, ClientActivity
+from .clock import state_of
+from .group_views import consumer_lag, generation_of, protocol_of, share_places, start_offsets
 
 if TYPE_CHECKING:
     from ...storage.producers.producer_state import Producer
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from ..network.server import Running
     from ..recording.exchange import Exchange
     from ..replica.partition import Partition
-    from .activity import SlowRequest
 
 DEFAULT_LIMIT = 100  # entries of each list of an overview
 MAX_LIMIT = 10_000
@@ -159,7 +157,7 @@ class Overviews:
         if self._state() is not state:
             self._state, self._states = weakref.ref(state), self._states + 1
         look = _Gathering(selection, self._timer())
-        transactions = _transactions(state)
+        transactions = {one.producer_id: one for one in state.transactions.list()[2]}  # the newest of each producer id
         topics = await self._look_at_topics(state, look, transactions)
         groups = await self._look_at_groups(state, look)
         faults = self._running.faults
@@ -172,7 +170,7 @@ class Overviews:
                 "state": self._states,
                 "uptime_ms": (look.now_ns - self._begun_ns) // 1_000_000,
             },
-            "clock": _clock(state),
+            "clock": asdict(state_of(state.clock)),
             "nodes": [asdict(node) | {"leads": look.leads[node.id]} for node in state.topology.node_views()],
             "topics": topics,
             "groups": groups,
@@ -276,13 +274,6 @@ def about(running: Running) -> dict[str, Any]:
     }
 
 
-def _clock(state: BrokerState) -> dict[str, Any]:
-    clock = state.clock
-    if isinstance(clock, VirtualClock):
-        return {"now_ms": clock.now_ms(), "is_frozen": clock.is_frozen, "offset_ms": clock.offset_ms}
-    return {"now_ms": clock.now_ms(), "is_frozen": False, "offset_ms": 0}
-
-
 def _topic(topic: Topic, look: _Gathering) -> dict[str, Any]:
     size_bytes = records = records_in = offline = 0
     for partition in topic.partitions:
@@ -324,11 +315,6 @@ def _known_producers(partition: Partition) -> dict[int, Producer]:
         return {}
 
 
-def _transactions(state: BrokerState) -> dict[int, Transaction]:
-    """Returns the newest transaction of each producer id that has a transactional id."""
-    return {one.producer_id: one for one in state.transactions.list()[2]}
-
-
 def _producer(
     partition: Partition | None, producer_id: int, producer: Producer | None, transaction: Transaction | None
 ) -> dict[str, Any]:
@@ -337,7 +323,7 @@ def _producer(
         "partition": -1 if partition is None else partition.index,
         "producer_id": producer_id,
         "producer_epoch": producer.epoch if producer is not None else transaction.producer_epoch if transaction else -1,
-        "last_sequence": producer.batches[-1].last_sequence if producer is not None and producer.batches else -1,
+        "last_sequence": -1 if producer is None else producer.last_sequence,
         "last_timestamp_ms": -1 if producer is None else producer.last_timestamp_ms,
         "transaction_start_offset": -1 if producer is None else producer.transaction_first_offset,
         "transactional_id": None if transaction is None else transaction.transactional_id,
@@ -361,7 +347,7 @@ def _group(state: BrokerState, group: AnyGroup) -> dict[str, Any]:
     places, lags, in_flight = _progress(state, group)
     return {
         "id": group.group_id,
-        "type": group_type(group),
+        "type": group.kind,
         "state": group.state.value,
         "protocol_type": group.protocol_type or "",
         "protocol": protocol_of(state, group),
@@ -408,31 +394,30 @@ def _client(client: ClientActivity, waiting: int, names: dict[int, str], now_ns:
     }
 
 
-def _slow(one: SlowRequest, names: dict[int, str], now_ns: int) -> dict[str, Any]:
-    return {
-        "number": one.number,
-        "api": names.get(one.api_key, str(one.api_key)),
-        "api_version": one.api_version,
-        "client_id": one.client_id,
-        "host": one.host,
-        "port": one.port,
-        "duration_us": one.duration_ns // 1000,
-        "ago_ms": max(0, now_ns - one.ended_ns) // 1_000_000,
-        "request_bytes": one.request_bytes,
-        "response_bytes": one.response_bytes,
-        "ending": one.ending.value,
-        "fault": one.fault,
+def _slow(exchange: Exchange, names: dict[int, str], now_ns: int) -> dict[str, Any]:
+    return _request(exchange, names) | {
+        "duration_us": exchange.duration_ns // 1000,
+        "ago_ms": max(0, now_ns - exchange.begun_ns - exchange.duration_ns) // 1_000_000,
+        "request_bytes": exchange.request_bytes,
+        "response_bytes": exchange.response_bytes,
+        "ending": exchange.ending.value,
+        "fault": exchange.fault,
     }
 
 
-def _waiting(exchange: Exchange, names: dict[int, str], now_ns: int) -> dict[str, Any]:
+def _request(exchange: Exchange, names: dict[int, str]) -> dict[str, Any]:
     return {
         "number": exchange.number,
         "api": names.get(exchange.api_key, str(exchange.api_key)),
         "api_version": exchange.api_version,
-        "client_id": short(exchange.client_id),
+        "client_id": shortened(exchange.client_id),
         "host": exchange.peer.client_host,
         "port": exchange.peer.client_port,
+    }
+
+
+def _waiting(exchange: Exchange, names: dict[int, str], now_ns: int) -> dict[str, Any]:
+    return _request(exchange, names) | {
         "waiting_ms": max(0, now_ns - exchange.begun_ns) // 1_000_000,
         "waits_for": WAITS_FOR.get(exchange.api_key),
         "request_bytes": exchange.request_bytes,

@@ -79,23 +79,16 @@ def _samples(family: Family, labels: dict[str, str], value: Any) -> Iterator[Sam
         yield Sample(family.shown, labels, value)
 
 
-class Scraped:
-    """A response: its bytes and its headers."""
-
-    def __init__(self, body: bytes, headers: dict[str, str]) -> None:
-        self.body = body
-        self.headers = headers
-
-
 async def scrape(
     running: Running, metrics: RequestMetrics, lag: LoopLag, accept: str = "", accept_encoding: str = ""
-) -> Scraped:
-    """Gathers all metrics and renders them; `accept` and `accept_encoding` are a request's headers."""
+) -> tuple[bytes, dict[str, str]]:
+    """Gathers all metrics and renders them; `accept` and `accept_encoding` are a request's headers. Returns the body of
+    the response and its headers."""
     rows = await gather(running, metrics, lag)
     return await asyncio.get_running_loop().run_in_executor(None, _rendered, rows, accept, accept_encoding)
 
 
-def _rendered(rows: Rows, accept: str, accept_encoding: str) -> Scraped:
+def _rendered(rows: Rows, accept: str, accept_encoding: str) -> tuple[bytes, dict[str, str]]:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Gathered(rows))
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -106,4 +99,4 @@ def _rendered(rows: Rows, accept: str, accept_encoding: str) -> Scraped:
     if "gzip" in (part.partition(";")[0].strip() for part in accept_encoding.split(",")):
         body = gzip.compress(body, GZIP_LEVEL)
         headers["Content-Encoding"] = "gzip"
-    return Scraped(body, headers)
+    return body, headers

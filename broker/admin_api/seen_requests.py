@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from ...protocol.apis import apis, name_of
-from ...protocol.errors import ErrorCode
 from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.narrowing import is_list
 from ...protocol.schema import Value
 from ...storage.format.partition_metadata import encode_id
 from ..message_parts import places, shape_of
+from ..metrics.errors import name_of as error_name
 from ..recording import decoding
 from ..recording.decoding import produced_of
 from ..recording.exchange import Ending, Exchange, Produced
@@ -45,6 +46,11 @@ class TopicNames:
 NO_NAMES = TopicNames({})
 
 
+def _of(path: str) -> Any:
+    """Returns a property: the attribute at a path."""
+    return property(attrgetter(path))
+
+
 class SeenRequest:
     """A request and its response at the moment when they were listed: one that is pending stays pending."""
 
@@ -53,55 +59,30 @@ class SeenRequest:
         """The exchange itself, with its bytes."""
         self._names = names
 
-    @property
-    def number(self) -> int:
-        """The number of the request, counted from 1 in the order in which the broker began them."""
-        return self.exchange.number
+    number: int = _of("exchange.number")
+    """The number of the request, counted from 1 in the order in which the broker began them."""
 
     @property
     def api(self) -> str:
         """Kafka's name of the API, such as Produce; its number if the API is unknown."""
         return name_of(self.exchange.api_key)
 
-    @property
-    def version(self) -> int:
-        """The version of the API."""
-        return self.exchange.api_version
-
-    @property
-    def client_id(self) -> str | None:
-        """The client id in the request's header."""
-        return self.exchange.client_id
-
-    @property
-    def software(self) -> str | None:
-        """The client library, such as librdkafka; None if the client does not send it (KIP-511)."""
-        return self.exchange.software_name
-
-    @property
-    def software_version(self) -> str | None:
-        """The version of the client library."""
-        return self.exchange.software_version
-
-    @property
-    def principal(self) -> str:
-        """The principal of the connection when the request arrived, such as User:ann."""
-        return self.exchange.principal
-
-    @property
-    def node(self) -> int:
-        """The id of the node that received the request."""
-        return self.exchange.peer.node_id
-
-    @property
-    def connection(self) -> int:
-        """The number of the connection, counted from 1."""
-        return self.exchange.peer.number
-
-    @property
-    def time_ms(self) -> int:
-        """The broker's clock when the request was received."""
-        return self.exchange.time_ms
+    version: int = _of("exchange.api_version")
+    """The version of the API."""
+    client_id: str | None = _of("exchange.client_id")
+    """The client id in the request's header."""
+    software: str | None = _of("exchange.software_name")
+    """The client library, such as librdkafka; None if the client does not send it (KIP-511)."""
+    software_version: str | None = _of("exchange.software_version")
+    """The version of the client library."""
+    principal: str = _of("exchange.principal")
+    """The principal of the connection when the request arrived, such as User:ann."""
+    node: int = _of("exchange.peer.node_id")
+    """The id of the node that received the request."""
+    connection: int = _of("exchange.peer.number")
+    """The number of the connection, counted from 1."""
+    time_ms: int = _of("exchange.time_ms")
+    """The broker's clock when the request was received."""
 
     @property
     def duration_ms(self) -> float | None:
@@ -113,10 +94,8 @@ class SeenRequest:
         """ "responded", "silent" (acks=0), "closed" or "pending"."""
         return str(self.exchange.ending)
 
-    @property
-    def reason(self) -> str:
-        """Why the connection was closed; empty if it was not."""
-        return self.exchange.reason
+    reason: str = _of("exchange.reason")
+    """Why the connection was closed; empty if it was not."""
 
     @cached_property
     def request(self) -> dict[str, Any] | None:
@@ -165,14 +144,6 @@ class SeenRequest:
     def __repr__(self) -> str:
         errors = f" {','.join(self.errors)}" if self.errors else ""
         return f"<SeenRequest {self.text}, {self.ending}{errors}>"
-
-
-def error_name(code: int) -> str:
-    """Returns the name of an error code; its number if it has no name."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return str(code)
 
 
 def _codes(value: Any) -> Iterator[int]:

@@ -4,9 +4,9 @@ Defines the contents of a snapshot, and the order in which a running broker chan
 closed as by a fast restart, the old state writes nothing more, and the new state is opened like a data directory that
 was closed, with the same listener sockets. Files in memory are forked, which costs time by the number of files.
 
-Files on a disk are copied. A restore copies them beside the contents of the directories, while the old state is served,
-and decides in one step (storage/restore.py). Before the decision every error leaves the old state in service; after it
-the restore is completed by this process or by the next start.
+Files on a disk are copied to the system's folder for temporary files. A restore copies them beside the contents of the
+directories, while the old state is served, and decides in one step (storage/restore.py). Before the decision every
+error leaves the old state in service; after it the restore is completed by this process or by the next start.
 """
 
 from __future__ import annotations
@@ -14,18 +14,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...storage import restore as restores
 from ...storage.errors import StorageError
 from ...storage.format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES
+from ...storage.io import folder_copies
+from ...storage.io.files import Files
+from ...storage.io.folder_copies import Entry
 from ...storage.io.memory import MemoryFiles
-from ...storage.restore import Staged
+from ...storage.restore import DirectoryCopy, Staged
 from ..broker_state import BrokerState
 from ..metadata.topology import TopologyNote
 from ..virtual_clock import ClockNote, VirtualClock
-from .snapshot_folders import SnapshotFolders
 from .views import OperationError
 
 if TYPE_CHECKING:
@@ -33,7 +39,72 @@ if TYPE_CHECKING:
 
 SETTLING_SECONDS = 30.0  # for running appends and syncs; busy producers may start more of them all the time
 ENDING_SECONDS = 5.0  # for work in threads that uses the old state's files
+SPARE_BYTES = 1 << 20  # for the folders themselves, and for writes of a running broker during the copy
 CLOSING_STEPS = 1000  # of the loop, until aborted connections have closed
+
+
+class SnapshotFolders:
+    """Copies of data directories on the disk; they are removed with this object."""
+
+    def __init__(self, files: Files, paths: Sequence[str]) -> None:
+        """Copies the directories, which must not change meanwhile. Raises OSError, StorageError, OperationError."""
+        self._entries = [restores.entries(files, path) for path in paths]
+        self._clean = [False] * len(paths)
+        check_room([(tempfile.gettempdir(), entries) for entries in self._entries])
+        self.root = tempfile.mkdtemp(prefix="ottla-snapshot-")
+        self._remove = weakref.finalize(self, shutil.rmtree, self.root, ignore_errors=True)
+        try:
+            for number, path in enumerate(paths):
+                copy = os.path.join(self.root, str(number))
+                files.make_directory(copy)
+                folder_copies.copy(files, path, copy, self._entries[number])
+        except BaseException:
+            self._remove()
+            raise
+
+    def mark(self, number: int) -> None:
+        """Notes that a directory was in the state of a cleanly closed one."""
+        self._clean[number] = True
+
+    def stage(self, files: Files, paths: Sequence[str], first: str) -> Staged:
+        """Copies everything into the data directories, durably and without changing their contents; the decision will
+        be written to the directory `first`. Raises OSError, StorageError, OperationError; then the copies are
+        removed."""
+        for path in paths:
+            _check_mounts(path)
+        check_room([(path, entries) for path, entries in zip(paths, self._entries, strict=True)])
+        copies = [
+            DirectoryCopy(path, os.path.join(self.root, str(number)), self._entries[number], self._clean[number])
+            for number, path in enumerate(paths)
+        ]
+        return restores.stage(files, sorted(copies, key=lambda one: one.target != first))
+
+
+def check_room(needs: Sequence[tuple[str, Sequence[Entry]]]) -> None:
+    """Raises OperationError if a file system has no room for copies of these entries below these paths."""
+    needed: dict[int, int] = {}
+    for path, entries in needs:
+        while not os.path.exists(path):
+            path = os.path.dirname(path)
+        device, free = os.stat(path).st_dev, free_bytes(path)
+        needed[device] = needed.get(device, SPARE_BYTES) + folder_copies.room_for(entries)
+        if needed[device] > free:
+            raise OperationError(
+                f"no room for the copy: {path} needs {needed[device]} bytes on its file system, which has {free} free"
+            )
+
+
+def free_bytes(path: str) -> int:
+    """Returns the bytes that this process may still write to the file system of a path."""
+    found = os.statvfs(path)
+    return found.f_frsize * found.f_bavail
+
+
+def _check_mounts(path: str) -> None:
+    """Raises OperationError if an entry of a data directory is a mount point, which cannot be renamed."""
+    for name in sorted(os.listdir(path) if os.path.isdir(path) else ()):
+        if name not in restores.LEFT_ALONE and os.path.ismount(os.path.join(path, name)):
+            raise OperationError(f"{os.path.join(path, name)} is a mount point, which a restore cannot replace")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -80,7 +151,7 @@ async def take(running: Running) -> Snapshot:
             raise OperationError(f"a log directory has failed, {log_dir.path}: {log_dir.failure}")
     paths = _paths(state)
     try:
-        are_closed = {log_dir.path: log_dir.data.save() for log_dir in state.logs.directories}
+        are_closed = {log_dir.path: log_dir.save() for log_dir in state.logs.directories}
         state.clients.save()
         if isinstance(running.store, MemoryFiles):
             store: MemoryFiles | SnapshotFolders = running.store.fork()
@@ -215,11 +286,11 @@ async def _end(running: Running) -> None:
     """Ends the state: closes its connections, ends its work in threads and its timers, and releases its files."""
     state, connections = running.state, running.connections
     connections.stopping = True
-    running.cut()
+    running.connections.cut()
     state.begin_stop()
     await state.finish_appends(ENDING_SECONDS)
     for _ in range(CLOSING_STEPS):
-        running.cut()
+        running.connections.cut()
         if not connections.open:
             break
         await asyncio.sleep(0)

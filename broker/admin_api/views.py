@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import field
+from collections.abc import Iterable
 from typing import Any, cast
 
 from ...protocol.frozen import frozen
@@ -273,30 +272,6 @@ class ConfigInfo:
     type: str
     documentation: str | None
     synonyms: tuple[tuple[str, str | None, str], ...]
-
-
-@frozen
-class ConfigChanges:
-    """Changes of configs in the form of IncrementalAlterConfigs: values to set, names to delete, list elements (joined
-    by commas) to append or subtract."""
-
-    set: Mapping[str, str] = field(default_factory=dict[str, str])
-    delete: tuple[str, ...] = ()
-    append: Mapping[str, str] = field(default_factory=dict[str, str])
-    subtract: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    @classmethod
-    def of(
-        cls,
-        set: Mapping[str, Any] | None,
-        delete: Iterable[str],
-        append: Mapping[str, Any] | None,
-        subtract: Mapping[str, Any] | None,
-    ) -> ConfigChanges:
-        """Returns the changes; values may be of any type, as a test writes them. Raises TypeError."""
-        if isinstance(delete, str):
-            raise TypeError(f"delete is a list of names, not {delete!r}")
-        return cls(config_texts(set or {}), tuple(delete), config_texts(append or {}), config_texts(subtract or {}))
 
 
 @frozen

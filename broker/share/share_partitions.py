@@ -20,25 +20,17 @@ from ...protocol.named import NamedTuple
 from ...storage.log.results import Appended
 from ..clock import Clock, Timer
 from ..errors import Refused, code_of
+from ..futures import on_settled
+from ..groups.share.state import SharePartitionKey
 from ..metrics.histogram import Histogram
 from ..replica.partition import Partition
 from ..replica.purgatory import FetchWaiter
 from .in_flight import Transition
 from .settings import BY_DURATION, ShareConfigs, reset_duration_ms
 from .share_partition import Acquisition, Fetched, SharePartition
-from .state_coordinator import StateWrite
-from .values import (
-    Acknowledgement,
-    AcknowledgeType,
-    Acquired,
-    DeadLetters,
-    RecordState,
-    SharePartitionKey,
-    StateBatch,
-    StoredState,
-)
+from .state_coordinator import StateWrite, Submitted
+from .values import Acknowledgement, AcknowledgeType, Acquired, DeadLetters, RecordState, StateBatch, StoredState
 
-Submitted = Appended | asyncio.Future[Appended]
 Outcome = Refused | None
 """The result of an acknowledgement or release: an error, or None."""
 
@@ -194,7 +186,7 @@ class SharePartitions:
         led.since_ns = since_ns
         if isinstance(submitted, asyncio.Future):
             led.ready = submitted
-            submitted.add_done_callback(partial(self._read, led))
+            on_settled(submitted, partial(self._read, led))
         else:
             self._loaded(led)
         return led
@@ -203,8 +195,8 @@ class SharePartitions:
         self.load_time.add(self.timer() - led.since_ns)
         self._bury(led, led.machine.unwritten)
 
-    def _read(self, led: Led, done: asyncio.Future[Appended]) -> None:
-        if done.cancelled() or done.exception() is not None:
+    def _read(self, led: Led, error: BaseException | None) -> None:
+        if error is not None:
             self._drop(led)
         else:
             self._loaded(led)
@@ -301,14 +293,13 @@ class SharePartitions:
             return self._finish(led, transition, submitted)
         outcome: asyncio.Future[Outcome] = self._loop.create_future()
 
-        def ended(done: asyncio.Future[Appended]) -> None:
-            error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        def ended(error: BaseException | None) -> None:
             refused = None if error is None else Refused(_code(error))
             finished = self._finish(led, transition, refused)
             if not outcome.done():  # the client may have disconnected
                 outcome.set_result(finished)
 
-        submitted.add_done_callback(ended)
+        on_settled(submitted, ended)
         return outcome
 
     def _finish(self, led: Led, transition: Transition, refused: Refused | None) -> Outcome:
@@ -365,9 +356,7 @@ class SharePartitions:
         if changed:
             submitted = self._write(led, changed)
             if isinstance(submitted, asyncio.Future):
-                submitted.add_done_callback(
-                    lambda done: self._expired(led, changed, done.cancelled() or done.exception())
-                )
+                on_settled(submitted, partial(self._expired, led, changed))
             else:
                 self._expired(led, changed, submitted)
         self._reschedule(led)

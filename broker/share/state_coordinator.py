@@ -12,22 +12,25 @@ import base64
 import binascii
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Protocol
 
 from ...protocol.errors import ErrorCode
 from ...protocol.frozen import frozen
 from ...protocol.named import NamedTuple
 from ...protocol.records.batch import Record as LogRecord
+from ...storage.format.partition_metadata import encode_id
 from ...storage.log.results import Appended
 from ..clock import Clock, Timer
 from ..errors import Refused, code_of
+from ..futures import on_settled
 from ..groups.records import partition_for
+from ..groups.registry import Readiness
 from ..groups.settings import WRITE_ERRORS
+from ..groups.share.state import SharePartitionKey
 from . import records
 from .combining import combined
 from .records import ShareState
-from .values import SharePartitionKey, StateBatch, StoredState
+from .values import StateBatch, StoredState
 
 Submitted = Appended | asyncio.Future[Appended]
 
@@ -42,13 +45,6 @@ class AppendRecords(Protocol):
     """
 
     def __call__(self, partition_index: int, records: list[records.Record], now_ms: int, /) -> Submitted: ...
-
-
-class Readiness(Enum):
-    """Why a partition of the log is not served; the value is the error code."""
-
-    FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    RESIGNED = ErrorCode.NOT_COORDINATOR
 
 
 @frozen
@@ -389,8 +385,7 @@ class StateCoordinator:
 
 def coordinator_key(key: SharePartitionKey) -> str:
     """Returns the text form of a share partition, by which its coordinator is looked up."""
-    topic_id = base64.urlsafe_b64encode(key.topic_id).decode().rstrip("=")
-    return f"{key.group_id}:{topic_id}:{key.partition}"
+    return f"{key.group_id}:{encode_id(key.topic_id)}:{key.partition}"
 
 
 def parsed_key(text: str) -> SharePartitionKey | None:
@@ -424,4 +419,4 @@ def _note_offset(stored: Stored, done: asyncio.Future[Appended]) -> None:
 def _ignore(submitted: Submitted) -> None:
     """Retrieves the exception of a write that no request waits for."""
     if isinstance(submitted, asyncio.Future):
-        submitted.add_done_callback(lambda done: done.cancelled() or done.exception())
+        on_settled(submitted, lambda error: None)

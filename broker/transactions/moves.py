@@ -64,9 +64,6 @@ class Step:
         if token is not None:
             self.effects.append(Reply(token, response))
 
-    def refuse(self, token: int, error: ErrorCode) -> None:
-        self.reply(token, Response(error))
-
     def settle(self, settled: Transaction | None, phase: Phase = Phase.STILL) -> None:
         self.slot = Slot(self.slot.transactional_id, settled, phase, None, self.slot.fence_failed)
 

@@ -8,16 +8,13 @@ Both are read.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TypeAlias
 
 from ...protocol.compiler import build, parse
 from ...protocol.errors import MalformedMessage
 from ...protocol.internal_records.transaction_records import TransactionLogKey, TransactionLogValue
 from ...protocol.named import NamedTuple
+from ..groups.record_form import Record, leading_int16, value_version
 from .state import Partition, Transaction, TransactionState
-
-Record: TypeAlias = tuple[bytes, bytes | None]
-"""Key and value."""
 
 KEY_TYPE = 0
 NEWEST_VALUE_VERSION = 1
@@ -81,22 +78,14 @@ def transaction_record(transaction: Transaction, version: int = NEWEST_VALUE_VER
 
 def decode(key: bytes, value: bytes | None) -> TransactionEntry | None:
     """Decodes a record; None for a key type other than a transactional id. Raises MalformedMessage."""
-    if _leading_int16(key, "key") != KEY_TYPE:
+    if leading_int16(key, "transaction record: key") != KEY_TYPE:
         return None
     transactional_id = parse(TransactionLogKey, 0, key[2:]).transactional_id
     return TransactionEntry(transactional_id, None if value is None else _transaction(transactional_id, value))
 
 
-def _leading_int16(data: bytes, what: str) -> int:
-    if len(data) < 2:
-        raise MalformedMessage(f"transaction record: {what} of {len(data)} bytes")
-    return int.from_bytes(data[:2], "big", signed=True)
-
-
 def _transaction(transactional_id: str, value: bytes) -> Transaction:
-    version = _leading_int16(value, "value")
-    if not 0 <= version <= NEWEST_VALUE_VERSION:
-        raise MalformedMessage(f"transaction record: value version {version}, expected 0 to {NEWEST_VALUE_VERSION}")
+    version = value_version(value, "transaction record", NEWEST_VALUE_VERSION)
     read = parse(TransactionLogValue, version, value[2:])
     state = _STATES.get(read.transaction_status)
     if state is None:

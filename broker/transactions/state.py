@@ -227,19 +227,7 @@ class MarkersWritten:
 
 Request: TypeAlias = InitProducerId | AddPartitions | AddOffsets | VerifyPartitions | EndTxn
 
-Event: TypeAlias = (
-    InitProducerId
-    | AddPartitions
-    | AddOffsets
-    | VerifyPartitions
-    | EndTxn
-    | TimeOut
-    | Expire
-    | Loaded
-    | Appended
-    | AppendFailed
-    | MarkersWritten
-)
+Event: TypeAlias = Request | TimeOut | Expire | Loaded | Appended | AppendFailed | MarkersWritten
 EVENTS: tuple[type, ...] = get_args(Event)
 
 # --- effects ---------------------------------------------------------------------------------------------------------

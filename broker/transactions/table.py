@@ -10,17 +10,15 @@ their API.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import product
 from typing import Any
 
 from ...protocol.errors import ErrorCode
+from ..errors import Refused
 from .moves import (
-    COMPLETE_ABORT,
     COMPLETE_COMMIT,
-    DEAD,
     EMPTY,
     LAST_EPOCH,
     ONGOING,
@@ -63,37 +61,34 @@ from .state import (
 def advance(slot: Slot, event: Event, *, now_ms: int, settings: TransactionSettings) -> tuple[Slot, tuple[Effect, ...]]:
     """Returns the id's slot after `event`, and the effects to carry out, in order."""
     step = Step(slot, now_ms, settings)
-    if not slot.transactional_id and isinstance(event, Request):
-        step.refuse(event.token, ErrorCode.INVALID_REQUEST)
-    else:
+    try:
+        if not slot.transactional_id and isinstance(event, Request):
+            raise Refused(ErrorCode.INVALID_REQUEST)
         TABLE[slot.state, type(event)](step, event)
+    except Refused as refused:
+        assert isinstance(event, Request)
+        step.reply(event.token, Response(refused.code))
     return step.slot, tuple(step.effects)
 
 
 # --- InitProducerId --------------------------------------------------------------------------------------------------
 
 
-def _init_accepted(step: Step, event: InitProducerId) -> bool:
-    """Validates the request; sends the error response and returns False if it is refused."""
+def _check_init(step: Step, event: InitProducerId) -> None:
+    """Validates the request. Raises Refused."""
     settled = step.slot.settled
-    error = ErrorCode.NONE
     if (event.producer_id == NO_PRODUCER_ID) != (event.producer_epoch == NO_EPOCH):
-        error = ErrorCode.INVALID_REQUEST
-    elif not event.two_phase and not 0 < event.timeout_ms <= step.settings.max_timeout_ms:
-        error = ErrorCode.INVALID_TRANSACTION_TIMEOUT
-    elif step.slot.pending:
-        error = ErrorCode.CONCURRENT_TRANSACTIONS
-    elif (
+        raise Refused(ErrorCode.INVALID_REQUEST)
+    if step.slot.pending:
+        raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if (
         settled is not None
         and event.producer_id not in (NO_PRODUCER_ID, settled.producer_id)
         and settled.producer_epoch != NO_EPOCH
         # The producer may have missed the response that moved it from its last epoch to a new producer id.
         and not (event.producer_id == settled.previous_producer_id and event.producer_epoch >= LAST_EPOCH)
     ):
-        error = ErrorCode.PRODUCER_FENCED
-    if error is not ErrorCode.NONE:
-        step.refuse(event.token, error)
-    return error is ErrorCode.NONE
+        raise Refused(ErrorCode.PRODUCER_FENCED)
 
 
 def _give(step: Step, event: InitProducerId, owned: Transaction) -> None:
@@ -112,8 +107,7 @@ def _give(step: Step, event: InitProducerId, owned: Transaction) -> None:
 
 
 def _init_dead(step: Step, event: InitProducerId) -> None:
-    if not _init_accepted(step, event):
-        return
+    _check_init(step, event)
     if event.new_producer_id is None:
         step.effects.append(Allocate(event))
         return
@@ -123,15 +117,13 @@ def _init_dead(step: Step, event: InitProducerId) -> None:
 
 def _init_idle(step: Step, event: InitProducerId) -> None:
     """Assigns the next epoch or, after the last epoch, a new producer id; there is no open transaction."""
-    if not _init_accepted(step, event):
-        return
+    _check_init(step, event)
     before = step.settled
     recovers = event.producer_id != NO_PRODUCER_ID and before.producer_epoch != NO_EPOCH
     if recovers and event.producer_epoch != before.producer_epoch:
-        if event.producer_epoch == before.last_producer_epoch:
-            _give(step, event, step.changed())  # the response was lost, or EndTxn bumped the epoch
-        else:
-            step.refuse(event.token, ErrorCode.PRODUCER_FENCED)
+        if event.producer_epoch != before.last_producer_epoch:
+            raise Refused(ErrorCode.PRODUCER_FENCED)
+        _give(step, event, step.changed())  # the response was lost, or EndTxn bumped the epoch
         return
     last_epoch = before.producer_epoch if recovers else NO_EPOCH
     if before.producer_epoch < LAST_EPOCH:
@@ -144,13 +136,13 @@ def _init_idle(step: Step, event: InitProducerId) -> None:
 
 
 def _init_ongoing(step: Step, event: InitProducerId) -> None:
-    if _init_accepted(step, event):
-        step.fence(event)
+    _check_init(step, event)
+    step.fence(event)
 
 
 def _init_deciding(step: Step, event: InitProducerId) -> None:
-    if _init_accepted(step, event):
-        step.refuse(event.token, ErrorCode.CONCURRENT_TRANSACTIONS)
+    _check_init(step, event)
+    raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
 # --- AddPartitions, AddOffsets, VerifyPartitions ---------------------------------------------------------------------
@@ -176,46 +168,47 @@ def _owner_error(slot: Slot, event: AddPartitions | AddOffsets | VerifyPartition
     return ErrorCode.NONE
 
 
-def _add_refused(step: Step, event: AddPartitions | AddOffsets) -> bool:
+def _check_add(step: Step, event: AddPartitions | AddOffsets) -> None:
+    """Raises Refused unless the producer may add to the transaction. In the states dead, prepare commit and prepare
+    abort it may not, and this is the whole move.
+    """
     slot = step.slot
     error = _owner_error(slot, event)
     # From 4.0 on a client may use the epoch of a pending change, so whether it is fenced is known only after the
     # change.
     ahead = step.settings.server_version >= 2
     if slot.pending and slot.settled is not None and (ahead or error is ErrorCode.NONE):
-        error = ErrorCode.CONCURRENT_TRANSACTIONS
-    if error is ErrorCode.NONE and slot.state in (PREPARE_COMMIT, PREPARE_ABORT):
-        error = ErrorCode.CONCURRENT_TRANSACTIONS
+        raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+    _check_undecided(slot, error)
+
+
+def _check_undecided(slot: Slot, error: ErrorCode) -> None:
+    """Raises Refused for the error of a producer that does not own the id, and for a transaction that is decided."""
     if error is not ErrorCode.NONE:
-        step.refuse(event.token, error)
-    return error is not ErrorCode.NONE
+        raise Refused(error)
+    if slot.state in (PREPARE_COMMIT, PREPARE_ABORT):
+        raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
 def _added(event: AddPartitions | AddOffsets) -> tuple[Partition, ...]:
     return event.partitions if isinstance(event, AddPartitions) else (event.partition,)
 
 
-def _add_refusing(step: Step, event: AddPartitions | AddOffsets) -> None:
-    refused = _add_refused(step, event)
-    assert refused
-
-
 def _add_first(step: Step, event: AddPartitions | AddOffsets) -> None:
-    if not _add_refused(step, event):
-        partitions = tuple(dict.fromkeys(_added(event)))
-        begun = step.changed(
-            state=ONGOING, partitions=partitions, start_ms=step.now_ms, client_version=event.client_version
-        )
-        step.write(begun, event.token, Response(ErrorCode.NONE))
+    _check_add(step, event)
+    partitions = tuple(dict.fromkeys(_added(event)))
+    begun = step.changed(
+        state=ONGOING, partitions=partitions, start_ms=step.now_ms, client_version=event.client_version
+    )
+    step.write(begun, event.token, Response(ErrorCode.NONE))
 
 
 def _add_more(step: Step, event: AddPartitions | AddOffsets) -> None:
-    if _add_refused(step, event):
-        return
+    _check_add(step, event)
     before = step.settled.partitions
     partitions = tuple(dict.fromkeys(before + _added(event)))
     if partitions == before:
-        step.refuse(event.token, ErrorCode.NONE)
+        step.reply(event.token, Response(ErrorCode.NONE))
         return
     grown = step.changed(partitions=partitions, client_version=event.client_version)
     step.write(grown, event.token, Response(ErrorCode.NONE))
@@ -223,12 +216,7 @@ def _add_more(step: Step, event: AddPartitions | AddOffsets) -> None:
 
 def _verify(step: Step, event: VerifyPartitions) -> None:
     """Checks the partitions, even during a pending change: the append of the records checks the log again."""
-    error = _owner_error(step.slot, event)
-    if error is ErrorCode.NONE and step.slot.state in (PREPARE_COMMIT, PREPARE_ABORT):
-        error = ErrorCode.CONCURRENT_TRANSACTIONS
-    if error is not ErrorCode.NONE:
-        step.refuse(event.token, error)
-        return
+    _check_undecided(step.slot, _owner_error(step.slot, event))
     held = set(step.settled.partitions)
     missing = tuple(partition for partition in event.partitions if partition not in held)
     step.reply(event.token, Response(ErrorCode.NONE, missing=missing))
@@ -248,27 +236,30 @@ def _repeats(settled: Transaction, event: EndTxn) -> bool:
     return moved and event.producer_epoch == LAST_EPOCH
 
 
-def _end_error(slot: Slot, event: EndTxn, *, may_repeat: bool, may_continue: bool = True) -> ErrorCode:
-    """Checks the producer id, the epoch and pending changes.
+def _check_end(slot: Slot, event: EndTxn, *, may_repeat: bool = False, may_continue: bool = True) -> None:
+    """Checks the producer id, the epoch and pending changes. Raises Refused.
 
     `may_repeat`: in this state a version 2 client may repeat its EndTxn. `may_continue`: it may also use the current
     epoch.
     """
     settled = slot.settled
     if settled is None:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if event.client_version < 2:
         error = _owner_error(slot, event)
-        return ErrorCode.CONCURRENT_TRANSACTIONS if slot.pending and error is ErrorCode.NONE else error
+        if slot.pending and error is ErrorCode.NONE:
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        if error is not ErrorCode.NONE:
+            raise Refused(error)
+        return
     if slot.pending or _names_next(settled, event):
-        return ErrorCode.CONCURRENT_TRANSACTIONS
+        raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     repeats = _repeats(settled, event)
     if event.producer_id != settled.producer_id and not repeats:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if may_repeat and repeats:
-        return ErrorCode.NONE
+        raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     present = event.producer_id == settled.producer_id and event.producer_epoch == settled.producer_epoch
-    return ErrorCode.NONE if present and may_continue else ErrorCode.PRODUCER_FENCED
+    if not (may_repeat and repeats) and not (present and may_continue):
+        raise Refused(ErrorCode.PRODUCER_FENCED)
 
 
 def _decide(step: Step, event: EndTxn) -> None:
@@ -295,54 +286,42 @@ def _decide(step: Step, event: EndTxn) -> None:
 
 
 def _end_dead(step: Step, event: EndTxn) -> None:
-    step.refuse(event.token, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
 def _end_empty(step: Step, event: EndTxn) -> None:
-    error = _end_error(step.slot, event, may_repeat=False)
-    if error is ErrorCode.NONE and (event.client_version < 2 or event.committed):
-        error = ErrorCode.INVALID_TXN_STATE
-    if error is not ErrorCode.NONE:
-        step.refuse(event.token, error)
-    else:
-        _decide(step, event)
+    _check_end(step.slot, event)
+    if event.client_version < 2 or event.committed:
+        raise Refused(ErrorCode.INVALID_TXN_STATE)
+    _decide(step, event)
 
 
 def _end_ongoing(step: Step, event: EndTxn) -> None:
-    error = _end_error(step.slot, event, may_repeat=False)
-    if error is not ErrorCode.NONE:
-        step.refuse(event.token, error)
-    else:
-        _decide(step, event)
+    _check_end(step.slot, event)
+    _decide(step, event)
 
 
 def _end_deciding(step: Step, event: EndTxn) -> None:
-    error = _end_error(step.slot, event, may_repeat=True, may_continue=False)
-    if error is ErrorCode.NONE:
-        same = event.committed == (step.slot.state is PREPARE_COMMIT)
-        error = ErrorCode.CONCURRENT_TRANSACTIONS if same else ErrorCode.INVALID_TXN_STATE
-    step.refuse(event.token, error)
+    _check_end(step.slot, event, may_repeat=True, may_continue=False)
+    same = event.committed == (step.slot.state is PREPARE_COMMIT)
+    raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS if same else ErrorCode.INVALID_TXN_STATE)
 
 
 def _end_complete(step: Step, event: EndTxn) -> None:
-    error = _end_error(step.slot, event, may_repeat=True)
-    if error is not ErrorCode.NONE:
-        step.refuse(event.token, error)
-        return
+    _check_end(step.slot, event, may_repeat=True)
     settled = step.settled
     same = event.committed == (settled.state is COMPLETE_COMMIT)
-    if event.client_version < 2:
-        step.refuse(event.token, ErrorCode.NONE if same else ErrorCode.INVALID_TXN_STATE)
-    elif not _repeats(settled, event):
+    if event.client_version >= 2 and not _repeats(settled, event):
         # An abort before the next transaction began.
         if event.committed:
-            step.refuse(event.token, ErrorCode.INVALID_TXN_STATE)
-        else:
-            _decide(step, event)
-    elif same:
-        step.reply(event.token, Response(ErrorCode.NONE, settled.producer_id, settled.producer_epoch))
+            raise Refused(ErrorCode.INVALID_TXN_STATE)
+        _decide(step, event)
+    elif not same:
+        raise Refused(ErrorCode.INVALID_TXN_STATE)
+    elif event.client_version < 2:
+        step.reply(event.token, Response(ErrorCode.NONE))
     else:
-        step.refuse(event.token, ErrorCode.INVALID_TXN_STATE)
+        step.reply(event.token, Response(ErrorCode.NONE, settled.producer_id, settled.producer_epoch))
 
 
 # --- periodic checks, Loaded -----------------------------------------------------------------------------------------
@@ -413,8 +392,7 @@ def _append_failed(step: Step, event: AppendFailed) -> None:
         settled = replace(settled, producer_epoch=write.fence_epoch, last_producer_epoch=NO_EPOCH)
         step.slot = replace(step.slot, fence_failed=True)
     step.settle(settled, Phase.MARKED if deciding else Phase.STILL)
-    if write.token is not None:
-        step.refuse(write.token, event.error)
+    step.reply(write.token, Response(event.error))
     if settled is None:
         step.effects.append(Forget(write.transactional_id))
 
@@ -433,70 +411,24 @@ def _nothing(step: Step, event: Event) -> None:
     """Ignores an event that has no meaning in this state."""
 
 
-TABLE: dict[tuple[TransactionState, type], Callable[[Step, Any], None]] = {
-    # requests
-    (DEAD, InitProducerId): _init_dead,
-    (EMPTY, InitProducerId): _init_idle,
-    (ONGOING, InitProducerId): _init_ongoing,
-    (PREPARE_COMMIT, InitProducerId): _init_deciding,
-    (PREPARE_ABORT, InitProducerId): _init_deciding,
-    (COMPLETE_COMMIT, InitProducerId): _init_idle,
-    (COMPLETE_ABORT, InitProducerId): _init_idle,
-    (DEAD, AddPartitions): _add_refusing,
-    (EMPTY, AddPartitions): _add_first,
-    (ONGOING, AddPartitions): _add_more,
-    (PREPARE_COMMIT, AddPartitions): _add_refusing,
-    (PREPARE_ABORT, AddPartitions): _add_refusing,
-    (COMPLETE_COMMIT, AddPartitions): _add_first,
-    (COMPLETE_ABORT, AddPartitions): _add_first,
-    (DEAD, AddOffsets): _add_refusing,
-    (EMPTY, AddOffsets): _add_first,
-    (ONGOING, AddOffsets): _add_more,
-    (PREPARE_COMMIT, AddOffsets): _add_refusing,
-    (PREPARE_ABORT, AddOffsets): _add_refusing,
-    (COMPLETE_COMMIT, AddOffsets): _add_first,
-    (COMPLETE_ABORT, AddOffsets): _add_first,
-    **dict.fromkeys(product(STATES, (VerifyPartitions,)), _verify),
-    (DEAD, EndTxn): _end_dead,
-    (EMPTY, EndTxn): _end_empty,
-    (ONGOING, EndTxn): _end_ongoing,
-    (PREPARE_COMMIT, EndTxn): _end_deciding,
-    (PREPARE_ABORT, EndTxn): _end_deciding,
-    (COMPLETE_COMMIT, EndTxn): _end_complete,
-    (COMPLETE_ABORT, EndTxn): _end_complete,
-    # periodic checks and loading
-    (DEAD, TimeOut): _nothing,
-    (EMPTY, TimeOut): _nothing,
-    (ONGOING, TimeOut): _time_out,
-    (PREPARE_COMMIT, TimeOut): _complete_at_last,
-    (PREPARE_ABORT, TimeOut): _complete_at_last,
-    (COMPLETE_COMMIT, TimeOut): _nothing,
-    (COMPLETE_ABORT, TimeOut): _nothing,
-    (DEAD, Expire): _nothing,
-    (EMPTY, Expire): _expire,
-    (ONGOING, Expire): _nothing,
-    (PREPARE_COMMIT, Expire): _nothing,
-    (PREPARE_ABORT, Expire): _nothing,
-    (COMPLETE_COMMIT, Expire): _expire,
-    (COMPLETE_ABORT, Expire): _expire,
-    (DEAD, Loaded): _nothing,
-    (EMPTY, Loaded): _nothing,
-    (ONGOING, Loaded): _nothing,  # the owner may continue; otherwise the timeout since its start applies
-    (PREPARE_COMMIT, Loaded): _finish_loaded,
-    (PREPARE_ABORT, Loaded): _finish_loaded,
-    (COMPLETE_COMMIT, Loaded): _nothing,
-    (COMPLETE_ABORT, Loaded): _nothing,
-    # outcomes of writes: a write of an earlier incarnation of the id is recognized by its record
-    **dict.fromkeys(product(STATES, (Appended,)), _appended),
-    **dict.fromkeys(product(STATES, (AppendFailed,)), _append_failed),
-    (DEAD, MarkersWritten): _nothing,
-    (EMPTY, MarkersWritten): _nothing,
-    (ONGOING, MarkersWritten): _nothing,
-    (PREPARE_COMMIT, MarkersWritten): _markers_written,
-    (PREPARE_ABORT, MarkersWritten): _markers_written,
-    (COMPLETE_COMMIT, MarkersWritten): _nothing,
-    (COMPLETE_ABORT, MarkersWritten): _nothing,
+# The move of each event in each of STATES.
+_MOVES: dict[type, Sequence[Callable[[Step, Any], None]]] = {
+    # state: dead, empty, ongoing, prepare commit, prepare abort, complete commit, complete abort
+    InitProducerId: (_init_dead, _init_idle, _init_ongoing, _init_deciding, _init_deciding, _init_idle, _init_idle),
+    AddPartitions: (_check_add, _add_first, _add_more, _check_add, _check_add, _add_first, _add_first),
+    AddOffsets: (_check_add, _add_first, _add_more, _check_add, _check_add, _add_first, _add_first),
+    VerifyPartitions: (_verify,) * len(STATES),
+    EndTxn: (_end_dead, _end_empty, _end_ongoing, _end_deciding, _end_deciding, _end_complete, _end_complete),
+    TimeOut: (_nothing, _nothing, _time_out, _complete_at_last, _complete_at_last, _nothing, _nothing),
+    Expire: (_nothing, _expire, _nothing, _nothing, _nothing, _expire, _expire),
+    # In the state ongoing the owner may continue; otherwise the timeout since its start applies.
+    Loaded: (_nothing, _nothing, _nothing, _finish_loaded, _finish_loaded, _nothing, _nothing),
+    # A write of an earlier incarnation of the id is recognized by its record.
+    Appended: (_appended,) * len(STATES),
+    AppendFailed: (_append_failed,) * len(STATES),
+    MarkersWritten: (_nothing, _nothing, _nothing, _markers_written, _markers_written, _nothing, _nothing),
 }
+TABLE = {(state, event): move for event, moves in _MOVES.items() for state, move in zip(STATES, moves, strict=True)}
 
 
 @cache

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, UnsetType
 
-from ....protocol.acls import AclOperation, PatternType, PermissionType, ResourceType, words
+from ....protocol.acls import CODES, words
+from ....protocol.config_codes import ConfigSource, ConfigType
 from ....protocol.limits import INT64_MAX, INT64_MIN
-from ...admin_api.acl_entries import ENTRIES_MAX
-from ...config.definitions import ConfigType
-from ...config.values import ConfigSource
+from ...admin_api.administration import ACLS_MAX
 from ...groups.resets import SCENARIOS
 from .parts import CONFIGS_MAX, ID_MAX, Count, Model, PartitionIndex, TopicName, doc, items, text, whole
 
@@ -35,13 +34,11 @@ if TYPE_CHECKING:
     AnyPermission: TypeAlias = str
 else:
     Scenario = Literal[tuple(SCENARIOS)]
-    SourceName = Literal[tuple(sorted(f"{source.name}_CONFIG" for source in ConfigSource))]
+    SourceName = Literal[tuple(sorted(source.text for source in ConfigSource))]
     TypeName = Literal[tuple(one.name for one in ConfigType)]
-    Resource, Pattern, Operation, Permission = (
-        Literal[tuple(words(of))] for of in (ResourceType, PatternType, AclOperation, PermissionType)
-    )
+    Resource, Pattern, Operation, Permission = (Literal[tuple(words(of))] for of in CODES.values())
     AnyResource, AnyPattern, AnyOperation, AnyPermission = (
-        Literal[tuple(words(of, in_filter=True))] for of in (ResourceType, PatternType, AclOperation, PermissionType)
+        Literal[tuple(words(of, in_filter=True))] for of in CODES.values()
     )
 
 
@@ -169,4 +166,4 @@ class StoredAcl(Model):
 
 
 class Acls(Model):
-    acls: Annotated[list[StoredAcl], items(ENTRIES_MAX)]
+    acls: Annotated[list[StoredAcl], items(ACLS_MAX)]

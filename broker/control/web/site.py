@@ -16,7 +16,7 @@ import importlib
 import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from urllib.parse import parse_qsl, quote
 from aiohttp import web
 
 from ....protocol.named import NamedTuple
+from ...admin_api.clock import state_of
 from ...admin_api.views import OperationError, status_of
 from ...logs import get_logger
 from ..access import LOGIN, LOGOUT
@@ -70,11 +71,11 @@ class View(NamedTuple):
 
 
 VIEWS = (
-    View("/", "overview_view:overview"),
+    View("/", "requests_view:overview"),
     View("/topics", "topics_view:topics", "forms:create_topic"),
     View("/topics/{topic}", "topics_view:topic"),
     View("/topics/{topic}/delete", None, "forms:delete_topic"),
-    View("/topics/{topic}/configs", "administration_view:topic_configs", "administration_forms:change_topic_config"),
+    View("/topics/{topic}/configs", "administration_view:topic_configs", "forms:change_topic_config"),
     View("/topics/{topic}/{partition:[0-9]+}", "topics_view:partition"),
     View("/messages", "messages_view:messages"),
     View("/messages/{topic}", "messages_view:messages", "forms:produce"),
@@ -85,14 +86,14 @@ VIEWS = (
     View("/messages/{topic}/{partition:[0-9]+}/{offset:[0-9]+}/{what}", "messages_view:download"),
     View("/groups", "clients_view:groups"),
     View("/groups/delete", None, "forms:delete_group"),
-    View("/groups/reset", None, "administration_forms:reset_offsets", "clients_view:groups"),
+    View("/groups/reset", None, "forms:reset_offsets", "clients_view:groups"),
     View("/groups/{group:[^/]+}", "clients_view:group"),
     View("/producers", "clients_view:producers"),
     View("/producers/{topic}/{partition:[0-9]+}/{producer:[0-9]+}", "clients_view:producer"),
     View("/transactions", "clients_view:transactions"),
-    View("/broker", "administration_view:broker_configs", "administration_forms:change_broker_config"),
-    View("/acls", "administration_view:acls", "administration_forms:add_acl"),
-    View("/acls/remove", None, "administration_forms:remove_acl", "administration_view:acls"),
+    View("/broker", "administration_view:broker_configs", "forms:change_broker_config"),
+    View("/acls", "administration_view:acls", "forms:add_acl"),
+    View("/acls/remove", None, "forms:remove_acl", "administration_view:acls"),
     View("/faults", "steering_view:faults", "forms:add_fault"),
     View("/faults/remove", None, "forms:remove_faults"),
     View("/clock", "steering_view:clock", "forms:move_clock"),
@@ -257,7 +258,7 @@ async def _streamed(plane: Plane, stream: Stream, request: web.Request) -> web.S
 
 async def _done(plane: Plane, act: str, show: str | None, request: web.Request) -> web.StreamResponse:
     """Processes a form; a refusal shows the form's page again, with its fields."""
-    if not plane.may_write:
+    if not plane.options.may_write:
         raise Refusal(403, "these pages only read: start the broker with --control-write to allow changes")
     if request.content_type != "application/x-www-form-urlencoded":
         raise Refusal(400, "the content type of a form is application/x-www-form-urlencoded")
@@ -310,9 +311,9 @@ def _response(
     values: dict[str, Any] = {
         "title": response.title,
         "part": response.part,
-        "may_write": plane.may_write,
+        "may_write": plane.options.may_write,
         "has_login": plane.access.token is not None,
-        "done": done if plane.may_write else "",
+        "done": done if plane.options.may_write else "",
         "problem": None,
         "given": {},
         **plane_facts(plane),
@@ -338,14 +339,11 @@ def plane_facts(plane: Plane) -> dict[str, Any]:
     running = plane.operations.running
     state = running.state
     faults = running.faults
-    clock = state.clock
     return {
         "release": state.profile.name,
         "addresses": running.addresses,
         "cluster_id": state.cluster_id,
-        "now_ms": clock.now_ms(),
-        "is_frozen": bool(getattr(clock, "is_frozen", False)),
-        "offset_ms": getattr(clock, "offset_ms", 0),
+        **asdict(state_of(state.clock)),
         "fault_count": len(faults.list()) if faults is not None else 0,
         "failed": running.failed.result() if running.failed.done() else None,
     }

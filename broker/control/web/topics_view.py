@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ....protocol.narrowing import is_list, is_tuple
 from ....storage.errors import StorageError
 from ....storage.format.partition_metadata import encode_id
-from ...admin_api.views import NotFound
+from ...admin_api.operations import partition_info
 from .answer import Page, PageRequest
 from .logs import format_name, formats_of, segments_of
-from .query import listing
-from .records import partition_of
+from .query import Columns, listing
+from .records import partition_of, topic_named
 
 if TYPE_CHECKING:
+    from ...admin_api.views import PartitionInfo
     from ...broker_state import BrokerState
     from ...metadata.topics import Topic
     from ...replica.partition import Partition
@@ -23,6 +24,19 @@ if TYPE_CHECKING:
 AT_ONCE = 500  # partitions in one step on the event loop
 SHOWN_SEGMENTS = 50
 LOOKED_PARTITIONS = 8  # of a topic in a list, whose first and last batches are read for their formats
+_TOPICS: Columns[TopicRow] = {
+    "name": lambda row: row.name,
+    "partitions": lambda row: (row.partitions, row.name),
+    "records": lambda row: (row.records, row.name),
+    "size": lambda row: (row.size_bytes, row.name),
+}
+_PARTITIONS: Columns[PartitionRow] = {
+    "partition": lambda row: row.partition.index,
+    "records": lambda row: (row.records, row.partition.index),
+    "size": lambda row: (row.info.size_bytes, row.partition.index),
+    "segments": lambda row: (row.segments, row.partition.index),
+    "leader": lambda row: (row.partition.leader, row.partition.index),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,45 +54,22 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """A partition of a topic; offsets and sizes are -1 while it is offline."""
+    """A partition of a topic, with its present offsets."""
 
-    index: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
-    start_offset: int = -1
-    end_offset: int = -1
-    stable_offset: int = -1
-    size_bytes: int = -1
-    segments: int = 0
-    offline: str | None = None
+    partition: Partition
+    info: PartitionInfo
+    segments: int
 
     @property
     def records(self) -> int:
         """The number of its offsets."""
-        return max(0, self.end_offset - self.start_offset)
+        return max(0, self.info.end_offset - self.info.start_offset)
 
 
 def partition_row(partition: Partition) -> PartitionRow:
     """Returns the present facts of a partition."""
-    plain = (
-        partition.index,
-        partition.leader,
-        partition.leader_epoch,
-        tuple(partition.replicas),
-        tuple(partition.isr),
-        partition.assignment.adding,
-        partition.assignment.removing,
-    )
-    try:
-        log = partition.log
-        offsets = log.log_start_offset, log.high_watermark, log.last_stable_offset
-        return PartitionRow(*plain, *offsets, log.size_bytes, len(log.segments))
-    except StorageError as error:
-        return PartitionRow(*plain, offline=partition.offline or str(error))
+    info = partition_info(partition)
+    return PartitionRow(partition, info, len(partition.log.segments) if info.offline is None else 0)
 
 
 async def topics(request: PageRequest) -> Page:
@@ -98,17 +89,7 @@ async def topics(request: PageRequest) -> Page:
         if looked >= AT_ONCE:
             looked = 0
             await asyncio.sleep(0)
-    found = listing(
-        rows,
-        request.query,
-        {
-            "name": lambda row: row.name,
-            "partitions": lambda row: (row.partitions, row.name),
-            "records": lambda row: (row.records, row.name),
-            "size": lambda row: (row.size_bytes, row.name),
-        },
-        50,
-    )
+    found = listing(rows, request.query, _TOPICS, 50)
     stored = {row.name: await _stored(state, row.name) for row in found.rows}
     values = {"list": found, "stored": stored, "q": wanted, "kind": kind, "counted": counted}
     return Page("topics.html", "Topics", "topics", values)
@@ -142,36 +123,18 @@ async def _stored(state: BrokerState, name: str) -> list[str]:
     return list(found)
 
 
-def topic_named(state: BrokerState, name: str) -> Topic:
-    """Returns a topic. Raises NotFound."""
-    found = state.topics.get(name)
-    if found is None:
-        raise NotFound(f"there is no topic {name}")
-    return found
-
-
 async def topic(request: PageRequest) -> Page:
     """Shows one topic: its partitions and its configs."""
     state = request.plane.operations.running.state
     found = topic_named(state, request.path["topic"])
     rows = [partition_row(partition) for partition in found.partitions]
-    listed = listing(
-        rows,
-        request.query,
-        {
-            "partition": lambda row: row.index,
-            "records": lambda row: (row.records, row.index),
-            "size": lambda row: (row.size_bytes, row.index),
-            "segments": lambda row: (row.segments, row.index),
-            "leader": lambda row: (row.leader, row.index),
-        },
-    )
+    listed = listing(rows, request.query, _PARTITIONS)
     formats: dict[int, list[str]] = {}
     for row in listed.rows:
         try:
-            formats[row.index] = formats_of(found.partitions[row.index].log)
-        except (StorageError, IndexError):
-            formats[row.index] = []
+            formats[row.partition.index] = formats_of(row.partition.log)
+        except StorageError:
+            formats[row.partition.index] = []
         await asyncio.sleep(0)
     values = {
         "name": found.name,
@@ -180,8 +143,8 @@ async def topic(request: PageRequest) -> Page:
         "list": listed,
         "formats": formats,
         "records": sum(row.records for row in rows),
-        "size_bytes": sum(max(0, row.size_bytes) for row in rows),
-        "offline": sum(row.offline is not None or row.leader < 0 for row in rows),
+        "size_bytes": sum(max(0, row.info.size_bytes) for row in rows),
+        "offline": sum(row.info.leader < 0 for row in rows),
         "configs": sorted(found.config.overrides.items()),
         "written": _written(found),
     }
@@ -206,7 +169,7 @@ async def partition(request: PageRequest) -> Page:
     row = partition_row(found)
     values: dict[str, Any] = {"topic": name, "row": row, "directory": None, "segments": [], "from": 0, "failure": None}
     values |= {"producers": [], "more_producers": 0, "newest": 0, "older": None, "newer": None, "open": {}}
-    if row.offline is None:
+    if row.info.offline is None:
         try:
             log = found.log
             count = len(log.segments)

@@ -1,14 +1,10 @@
-"""The order of requests on a connection with SASL, as a table (SaslServerAuthenticator).
-
-Pure: an event is a request that has arrived, or an outcome; the result is what becomes of the request, and the state
-that follows. The table has an entry for each pair.
+"""The order of requests on a connection with SASL, as in SaslServerAuthenticator: what becomes of a request that has
+arrived, and the state after an outcome.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-
-from ....protocol.named import NamedTuple
 
 
 class State(Enum):
@@ -18,7 +14,7 @@ class State(Enum):
     VERSIONED = "versioned"
     """ApiVersions was served, once."""
     TOKENS = "tokens"
-    """SaslHandshake v0 was served: what follows are tokens without a header."""
+    """SaslHandshake v0 was served: what follows are tokens without a header, which are not parsed as requests."""
     EXCHANGE = "exchange"
     """SaslHandshake v1 was served: SaslAuthenticate requests follow."""
     AUTHENTICATED = "authenticated"
@@ -28,21 +24,24 @@ class State(Enum):
     """The connection is to be closed."""
 
 
-class Event(Enum):
-    """A request, or the outcome of one."""
+class Request(Enum):
+    """A request that has arrived."""
 
     API_VERSIONS = "ApiVersions"
     HANDSHAKE = "SaslHandshake"
     AUTHENTICATE = "SaslAuthenticate"
-    TOKEN = "token"
     OTHER = "other request"
     EXPIRED = "request after the session"
     """A request other than SaslHandshake after the lifetime of the session."""
+
+
+class Outcome(Enum):
+    """The outcome of a request that was served."""
+
     VERSIONS_SERVED = "ApiVersions served"
     CHOSEN_V0 = "mechanism by v0"
     CHOSEN = "mechanism"
     COMPLETE = "exchange complete"
-    REFUSED = "refused"
 
 
 class Action(Enum):
@@ -54,56 +53,30 @@ class Action(Enum):
     ILLEGAL = "ILLEGAL_SASL_STATE"
     """The request's own response has ILLEGAL_SASL_STATE; it is sent after the delay of failures, then the connection is
     closed."""
-    NONE = "none"
-    """The event is an outcome; no request is to be decided."""
 
 
-class Step(NamedTuple):
-    """What becomes of a request, and the state that follows."""
-
-    action: Action
-    state: State
-
-
-_SHORT = {"serve": Action.SERVE, "close": Action.CLOSE, "illegal": Action.ILLEGAL}
-_REQUESTS = (Event.API_VERSIONS, Event.HANDSHAKE, Event.AUTHENTICATE, Event.TOKEN, Event.OTHER, Event.EXPIRED)
-# Of each state, what becomes of the requests in that order. A token is a frame that is not parsed as a request, so only
-# TOKENS has them.
-_DECISIONS = {
-    State.OPENED: "serve serve close close close close",
-    State.VERSIONED: "close serve close close close close",
-    State.TOKENS: "close close close serve close close",
-    State.EXCHANGE: "illegal illegal serve close illegal illegal",
-    State.AUTHENTICATED: "serve serve serve close serve close",
-    State.AGAIN: "illegal illegal serve close illegal illegal",
-    State.FAILED: "close close close close close close",
+_S, _C, _I = Action
+# Of each state, what becomes of the requests in the order of `Request`.
+_ACTIONS = {
+    State.OPENED: (_S, _S, _C, _C, _C),
+    State.VERSIONED: (_C, _S, _C, _C, _C),
+    State.TOKENS: (_C, _C, _C, _C, _C),
+    State.EXCHANGE: (_I, _I, _S, _I, _I),
+    State.AUTHENTICATED: (_S, _S, _S, _S, _C),
+    State.AGAIN: (_I, _I, _S, _I, _I),
+    State.FAILED: (_C, _C, _C, _C, _C),
 }
-_OUTCOMES = {
-    (State.OPENED, Event.VERSIONS_SERVED): State.VERSIONED,
-    (State.OPENED, Event.CHOSEN_V0): State.TOKENS,
-    (State.VERSIONED, Event.CHOSEN_V0): State.TOKENS,
-    (State.OPENED, Event.CHOSEN): State.EXCHANGE,
-    (State.VERSIONED, Event.CHOSEN): State.EXCHANGE,
-    (State.AUTHENTICATED, Event.CHOSEN): State.AGAIN,
-    (State.AUTHENTICATED, Event.CHOSEN_V0): State.AGAIN,
-    (State.TOKENS, Event.COMPLETE): State.AUTHENTICATED,
-    (State.EXCHANGE, Event.COMPLETE): State.AUTHENTICATED,
-    (State.AGAIN, Event.COMPLETE): State.AUTHENTICATED,
+ACTIONS = {(state, one): action for state, row in _ACTIONS.items() for one, action in zip(Request, row, strict=True)}
+FOLLOWING = {
+    (State.OPENED, Outcome.VERSIONS_SERVED): State.VERSIONED,
+    (State.OPENED, Outcome.CHOSEN_V0): State.TOKENS,
+    (State.VERSIONED, Outcome.CHOSEN_V0): State.TOKENS,
+    (State.OPENED, Outcome.CHOSEN): State.EXCHANGE,
+    (State.VERSIONED, Outcome.CHOSEN): State.EXCHANGE,
+    (State.AUTHENTICATED, Outcome.CHOSEN): State.AGAIN,
+    (State.AUTHENTICATED, Outcome.CHOSEN_V0): State.AGAIN,
+    (State.TOKENS, Outcome.COMPLETE): State.AUTHENTICATED,
+    (State.EXCHANGE, Outcome.COMPLETE): State.AUTHENTICATED,
+    (State.AGAIN, Outcome.COMPLETE): State.AUTHENTICATED,
 }
-
-
-def _decided(state: State, event: Event) -> Step:
-    if event in _REQUESTS:
-        action = _SHORT[_DECISIONS[state].split()[_REQUESTS.index(event)]]
-        return Step(action, state if action is Action.SERVE else State.FAILED)
-    if event is Event.REFUSED:
-        return Step(Action.NONE, State.FAILED)
-    return Step(Action.NONE, _OUTCOMES.get((state, event), state))
-
-
-TABLE: dict[tuple[State, Event], Step] = {(state, event): _decided(state, event) for state in State for event in Event}
-
-
-def advance(state: State, event: Event) -> Step:
-    """Returns what becomes of a request, and the state that follows."""
-    return TABLE[state, event]
+"""The state after an outcome; without an entry it stays. A refusal leads to FAILED."""

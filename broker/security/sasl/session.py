@@ -16,20 +16,21 @@ from ....protocol.named import NamedTuple
 from ...config.security.sasl import GSSAPI, OAUTHBEARER, PLAIN, SaslSettings
 from ...futures import wake
 from ..scram import Mechanism, ScramCredentials
-from .machine import Action, Event, State, advance
+from .machine import ACTIONS, FOLLOWING, Action, Outcome, Request, State
 from .mechanisms import Dropped, Exchange, PlainExchange, SaslError, ScramExchange, Unnamed
 from .oauthbearer import OAuthBearerExchange, TokenValidator
 
 if TYPE_CHECKING:
     from ...clock import Clock
     from ..tokens import DelegationTokens
+    from .kerberos import KeytabAcceptor
 
 LEAST_BETWEEN_MS = 1000
 """Kafka refuses a re-authentication that begins earlier after the last one."""
-_EVENTS: dict[int, Event] = {
-    ApiKey.API_VERSIONS: Event.API_VERSIONS,
-    ApiKey.SASL_HANDSHAKE: Event.HANDSHAKE,
-    ApiKey.SASL_AUTHENTICATE: Event.AUTHENTICATE,
+_REQUESTS: dict[int, Request] = {
+    ApiKey.API_VERSIONS: Request.API_VERSIONS,
+    ApiKey.SASL_HANDSHAKE: Request.HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE: Request.AUTHENTICATE,
 }
 
 
@@ -39,14 +40,6 @@ class Credentials(Protocol):
 
     scram: ScramCredentials
     tokens: DelegationTokens
-
-
-class Acceptor(Protocol):
-    """The broker's credentials of GSSAPI."""
-
-    def exchange(self) -> Exchange:
-        """Returns a new exchange."""
-        ...
 
 
 class Reply(NamedTuple):
@@ -83,7 +76,7 @@ class SaslSession:
         settings: SaslSettings,
         credentials: Callable[[], Credentials],
         validator: TokenValidator | None = None,
-        acceptor: Acceptor | None = None,
+        acceptor: KeytabAcceptor | None = None,
     ) -> None:
         """`credentials` returns those of users and tokens, which a reset of the broker replaces. `validator` is that of
         OAUTHBEARER, `acceptor` that of GSSAPI, each None without its mechanism."""
@@ -138,18 +131,21 @@ class SaslSession:
 
     def admit(self, api_key: int, now_ms: int) -> Action:
         """Decides about a request that has arrived."""
-        event = _EVENTS.get(api_key, Event.OTHER)
-        if self._has_expired(now_ms) and self.state is State.AUTHENTICATED and event is not Event.HANDSHAKE:
-            event = Event.EXPIRED
+        request = _REQUESTS.get(api_key, Request.OTHER)
+        if self._has_expired(now_ms) and self.state is State.AUTHENTICATED and request is not Request.HANDSHAKE:
+            request = Request.EXPIRED
             self.is_over = True
-        step = advance(self.state, event)
-        if step.action is not Action.ILLEGAL:  # the state changes when its response is sent
-            self.state = step.state
-        return step.action
+        action = ACTIONS[self.state, request]
+        if action is Action.CLOSE:  # after ILLEGAL the state changes when its response is sent
+            self.state = State.FAILED
+        return action
+
+    def _note(self, outcome: Outcome) -> None:
+        self.state = FOLLOWING.get((self.state, outcome), self.state)
 
     def versions_served(self) -> None:
         """Notes that ApiVersions was served."""
-        self.state = advance(self.state, Event.VERSIONS_SERVED).state
+        self._note(Outcome.VERSIONS_SERVED)
 
     def handshake(self, mechanism: str, api_version: int, now_ms: int) -> ErrorCode:
         """Begins an exchange by this mechanism. Returns the error: after UNSUPPORTED_SASL_MECHANISM `fail` follows."""
@@ -162,7 +158,7 @@ class SaslSession:
         self._exchange = None if self.principal and mechanism != self._mechanism else self._begin(mechanism)
         self._mechanism = self._mechanism if self.principal else mechanism
         self._begun_ms = now_ms
-        self.state = advance(self.state, Event.CHOSEN if api_version else Event.CHOSEN_V0).state
+        self._note(Outcome.CHOSEN if api_version else Outcome.CHOSEN_V0)
         return ErrorCode.NONE
 
     def _begin(self, mechanism: str) -> Exchange:
@@ -192,7 +188,7 @@ class SaslSession:
             if self.principal is not None:
                 raise Dropped(str(unnamed)) from None
             self.failure, self.sends_token = str(unnamed), False
-            self.state = advance(self.state, Event.REFUSED).state
+            self.state = State.FAILED
             return Reply(None, self._lifetime_ms(exchange, now_ms) or 0)
         self.sends_token = found is not None
         if not exchange.is_complete:
@@ -206,7 +202,7 @@ class SaslSession:
         self.token_authenticated = exchange.token_authenticated
         self.completed += 1
         self._exchange = None
-        self.state = advance(self.state, Event.COMPLETE).state
+        self._note(Outcome.COMPLETE)
         lifetime_ms = self._lifetime_ms(exchange, now_ms)
         self._expires_ms = None if lifetime_ms is None else now_ms + lifetime_ms
         return Reply(found, lifetime_ms or 0)
@@ -241,4 +237,4 @@ class SaslSession:
                 await over
             finally:
                 timer.cancel()
-        self.state = advance(self.state, Event.REFUSED).state
+        self.state = State.FAILED

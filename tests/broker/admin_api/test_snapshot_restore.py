@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker import Embedded
-from ottla.broker.admin_api import operations, snapshot_folders
+from ottla.broker.admin_api import operations, snapshots
 from ottla.broker.admin_api.operations import OperationError
 from ottla.storage import restore
 from ottla.storage.format.file_names import CLEAN_SHUTDOWN, RESTORE
@@ -184,11 +184,11 @@ def test_restore_whose_disk_fails_after_the_decision_is_completed_later(tmp_path
 @pytest.fixture
 def little_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path, int], None]]:
     """Makes a folder's file system report this number of free bytes."""
-    free = snapshot_folders.free_bytes
+    free = snapshots.free_bytes
 
     def set_free(folder: Path, left: int) -> None:
         monkeypatch.setattr(
-            snapshot_folders, "free_bytes", lambda path: left if Path(path).is_relative_to(folder) else free(path)
+            snapshots, "free_bytes", lambda path: left if Path(path).is_relative_to(folder) else free(path)
         )
 
     yield set_free

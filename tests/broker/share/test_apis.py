@@ -367,10 +367,10 @@ async def test_read_committed_leaves_aborted_records_out(tmp_path: Path) -> None
         for number, committed in enumerate((False, True, None)):
             data = records(b"x", producer_id=50 + number, producer_epoch=0, base_sequence=0, transactional=True)
             now_ms = broker.clock.now_ms()
-            guard = partition.verify(50 + number, 0, now_ms=now_ms)
+            guard = partition.log.verify(50 + number, 0, now_ms=now_ms)
             partition.log.append_prepared(partition_prepared(partition, data, now_ms), now_ms=now_ms, guard=guard)
             if committed is not None:
-                partition.write_marker(
+                partition.log.append_marker(
                     50 + number, 0, committed=committed, coordinator_epoch=0, now_ms=broker.clock.now_ms()
                 )
         await written(broker, b"6", client=client)

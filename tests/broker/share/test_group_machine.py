@@ -10,31 +10,34 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from ottla.broker.groups.common_events import (
+    CancelTimer,
+    HeartbeatReply,
+    Loaded,
+    MemberLeave,
+    Reply,
+    SessionExpired,
+    StartTimer,
+)
+from ottla.broker.groups.common_state import GroupState
 from ottla.broker.groups.share.assignor import assign
 from ottla.broker.groups.share.events import (
     AlterOffsets,
-    CancelTimer,
     DeleteGroup,
     DeleteOffsets,
     DeleteState,
     Event,
     Heartbeat,
-    HeartbeatReply,
     Initialize,
-    Leave,
-    Loaded,
     OffsetsDeleted,
     OffsetsReply,
-    Reply,
-    SessionExpired,
     Settings,
-    StartTimer,
     StateInitialized,
     TopicDeleted,
 )
 from ottla.broker.groups.share.machine import decide
 from ottla.broker.groups.share.records import decode, encode_all
-from ottla.broker.groups.share.state import Group, GroupState
+from ottla.broker.groups.share.state import Group
 from ottla.broker.groups.topics import TopicLookup, TopicShape
 from ottla.protocol.errors import ErrorCode
 from ottla_testing.each import each
@@ -76,8 +79,10 @@ class World:
             if isinstance(effect, Reply):
                 response = effect.response
             elif isinstance(effect, StartTimer):
+                assert isinstance(effect.timer, SessionExpired)
                 self.timers[effect.timer.member_id] = self.now_ms + effect.delay_ms
             elif isinstance(effect, CancelTimer):
+                assert isinstance(effect.timer, SessionExpired)
                 self.timers.pop(effect.timer.member_id, None)
             elif isinstance(effect, DeleteState):
                 self.deleted.append(effect)
@@ -178,16 +183,16 @@ def test_removed_member(way: str) -> None:
     world.settled("a", "b")
     epoch = world.group.epoch
     if way == "leave":
-        assert world.feed(Leave("a")) == HeartbeatReply(NONE, None, "a", -1)
+        assert world.feed(MemberLeave("a")) == HeartbeatReply(NONE, None, "a", -1)
         assert "a" not in world.timers
-        assert world.feed(Leave("a")).error is UNKNOWN
+        assert world.feed(MemberLeave("a")).error is UNKNOWN
     else:
         world.feed(SessionExpired("a"))
         world.feed(SessionExpired("a"))
     assert world.group.epoch == epoch + 1 and list(world.group.members) == ["b"] == list(world.group.target)
     world.settled()
     assert world.assigned("b") == {T: {0, 1}}
-    world.feed(Leave("b"))
+    world.feed(MemberLeave("b"))
     assert world.group.state is GroupState.EMPTY and world.group.is_empty
 
 
@@ -255,7 +260,7 @@ def test_offsets_of_an_empty_group() -> None:
     assert world.feed(AlterOffsets({"t": {0: 5}})).error is ErrorCode.NON_EMPTY_GROUP
     assert world.feed(DeleteOffsets(("t",))).error is ErrorCode.NON_EMPTY_GROUP
     assert world.feed(DeleteGroup()).error is ErrorCode.NON_EMPTY_GROUP
-    world.feed(Leave("m"))
+    world.feed(MemberLeave("m"))
     reply = world.feed(AlterOffsets({"t": {0: 5, 9: 1}, "x": {0: 1}}))
     assert isinstance(reply, OffsetsReply)
     assert {place: code for place, (code, _) in reply.results.items()} == {("t", 0): 0, ("t", 9): 3, ("x", 0): 3}
@@ -273,7 +278,7 @@ def test_offsets_of_an_empty_group() -> None:
 def test_deleted_group_deletes_its_state() -> None:
     world = World()
     world.settled("m")
-    world.feed(Leave("m"))
+    world.feed(MemberLeave("m"))
     assert world.feed(DeleteGroup()) == OffsetsReply(NONE)
     assert world.deleted == [DeleteState({T: frozenset({0, 1})})]
 
@@ -290,7 +295,7 @@ def test_records_restore_the_group(scaled: Callable[[int], int]) -> None:
             if known is None or act < 0.1:
                 world.beat(member, 0, draw.choice(["t", "u", "tu"]))
             elif act < 0.2:
-                world.feed(draw.choice([Leave(member), SessionExpired(member)]))
+                world.feed(draw.choice([MemberLeave(member), SessionExpired(member)]))
             elif act < 0.25:
                 world.topics["t"] = TopicShape(T, "t", world.topics["t"].partitions + 1)
                 world.version += 1

@@ -9,8 +9,9 @@ import pytest
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.errors import Refused
+from ottla.broker.groups.share.state import SharePartitionKey
 from ottla.broker.share.state_coordinator import StateCoordinator, StateSettings, StateWrite
-from ottla.broker.share.values import SharePartitionKey, StateBatch, StoredState
+from ottla.broker.share.values import StateBatch, StoredState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import Record
 from ottla.storage.errors import StorageError

@@ -385,6 +385,14 @@ async def test_txn_offset_commit_errors(version: int, tmp_path: Path) -> None:
         assert await described(owner.client) != (0, "Empty", {})
 
 
+async def test_txn_offset_commit_without_a_group_is_refused_by_any_node(tmp_path: Path) -> None:
+    async with running(tmp_path, brokers=3) as broker:
+        await broker.topic("t", 1)
+        for node in range(3):
+            owner = Owner(await broker.client(node))
+            assert await owner.commit_offset(5, group="") == ErrorCode.INVALID_GROUP_ID
+
+
 async def test_txn_offset_commit_requires_group_membership(tmp_path: Path) -> None:
     """KIP-447: from v3 on, in the group's current generation; without a member id the check is skipped."""
     async with owned(tmp_path) as (broker, owner):

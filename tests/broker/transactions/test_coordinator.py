@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ottla.protocol.errors import ErrorCode
 from ottla_testing.broker.coordinating import NONE, TIMEOUT_MS, World, now
 
@@ -71,7 +73,16 @@ def test_refused_requests_create_no_id() -> None:
         response = now(world.coordinator.init_producer_id(name, timeout_ms=TIMEOUT_MS, producer_id=7))
         assert response.error is ErrorCode.INVALID_REQUEST
     assert world.coordinator._entries == {}
-    assert world.coordinator._responses == {}
+    assert not world.coordinator._responses
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 900_001])
+def test_init_producer_id_with_an_invalid_timeout_is_refused_by_any_coordinator(timeout_ms: int) -> None:
+    coordinator = World().coordinator
+    assert now(coordinator.init_producer_id("x", timeout_ms=timeout_ms)).error is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    coordinator.resign(coordinator.partition_of("x"))
+    assert now(coordinator.init_producer_id("x", timeout_ms=timeout_ms)).error is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    assert now(coordinator.init_producer_id("x", timeout_ms=900_000)).error is ErrorCode.NOT_COORDINATOR
 
 
 def test_empty_transactional_id_is_refused() -> None:

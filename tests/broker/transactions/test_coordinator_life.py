@@ -392,3 +392,11 @@ def test_invalid_pattern_is_refused(pattern: str) -> None:
     world = World()
     world.init()
     assert world.coordinator.list(pattern=pattern) == (ErrorCode.INVALID_REGULAR_EXPRESSION, [], [])
+
+
+def test_another_node_refuses_two_phase_commit_before_it_looks_for_the_coordinator() -> None:
+    elsewhere = World().coordinator.at_node(lambda index: False)
+    refused = now(elsewhere.init_producer_id("tx", timeout_ms=1000, two_phase=True))
+    assert refused.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert now(elsewhere.init_producer_id("tx", timeout_ms=1000)).error is ErrorCode.NOT_COORDINATOR
+    assert now(elsewhere.init_producer_id("", timeout_ms=1000)).error is ErrorCode.INVALID_REQUEST

@@ -75,7 +75,7 @@ async def test_disconnected_client_does_not_block_its_id() -> None:
     response.cancel()
     await world.disk.sync()
     assert world.state() == "Empty"
-    assert world.coordinator._waiting == {}
+    assert not world.coordinator._responses
 
 
 STORAGE = StorageError("the disk")

@@ -15,7 +15,6 @@ import pytest
 
 from ottla.broker.broker_state import BrokerState
 from ottla.broker.metadata.topics import TRANSACTION_STATE_TOPIC
-from ottla.broker.replica.partition import Partition
 from ottla.broker.transactions.coordinator import Entry, Marking, TransactionCoordinator
 from ottla.broker.transactions.state import Append, Appended, Loaded, MarkersWritten, TransactionState, WriteMarkers
 from ottla.protocol.errors import ErrorCode
@@ -138,11 +137,11 @@ def responds_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def completes_before_the_markers_are_synced(patch: pytest.MonkeyPatch) -> None:
-    def write_marker(self: Partition, *what: Any, **reported: Any) -> Any:
-        original(self, *what, **reported)
+    def write_marker(self: BrokerState, *what: Any) -> Any:
+        original(self, *what)
 
-    original = Partition.write_marker
-    patch.setattr(Partition, "write_marker", write_marker)
+    original = BrokerState._write_marker
+    patch.setattr(BrokerState, "_write_marker", write_marker)
 
 
 def takes_a_failed_marker_for_written(patch: pytest.MonkeyPatch) -> None:

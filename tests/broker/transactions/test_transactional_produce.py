@@ -507,7 +507,7 @@ async def test_marker_overtakes_an_append_that_waits_for_the_coordinator(
         await still_waits(broker, sent)
         partition = broker.state.topics.partition("t", 0)
         fields = {"coordinator_epoch": 0, "now_ms": NOW}
-        partition.write_marker(producer.id, producer.epoch, committed=False, **fields)
+        partition.log.append_marker(producer.id, producer.epoch, committed=False, **fields)
         response.set_result(Response(ErrorCode.NONE))
         assert (await sent).error_code == 48 and stored(broker) == ["abort"]
 
