@@ -20,7 +20,7 @@ from ottla.broker.config.definitions import AUTHORIZER_FACTS, BEHAVIOUR_PREFIX, 
 from ottla.broker.config.docs import documentation
 from ottla.broker.config.node_configs import MAY_DIFFER
 from ottla.broker.config.values import ACTED_ON
-from ottla.broker.releases.profiles import behaviour_kinds
+from ottla.broker.releases.profiles import behaviour_kinds, own_profile
 from ottla.tools.main import COMMANDS, load
 
 ROOT = Path(__file__).parents[1]
@@ -317,7 +317,6 @@ def metrics() -> str:
 def apis() -> str:
     """The APIs that Kafka's releases advertise, and the versions that are served here."""
     from ottla.broker.network.router import apis_of
-    from ottla.broker.releases.profiles import own_profile
     from ottla.tools.release_table import apis_markdown
 
     return apis_markdown(apis_of(own_profile(), telemetry=True).served)
@@ -341,8 +340,8 @@ def behaviours() -> str:
             values = "`true`, `false`" if kind is bool else "a number"
             if isinstance(kind, tuple):
                 values = ", ".join(map(code, kind))
-            assert isinstance(described.value, ast.Constant) and field.value is not None
-            own = str(ast.literal_eval(field.value)).lower()
+            assert isinstance(described.value, ast.Constant)
+            own = str(getattr(own_profile().behaviour, field.target.id)).lower()
             rows.append((code(field.target.id), values, code(own), cell(str(described.value.value))))
     assert len(rows) == len(behaviour_kinds())
     return table(("`ottla.behaviour.`", "values", "own", "meaning"), rows)

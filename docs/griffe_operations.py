@@ -1,7 +1,7 @@
 """An extension of griffe for the Python reference: signatures of operations.
 
 A class lists its operations as `name = operation(coroutine_function)`, without a signature of its own
-(`broker/admin_api/calls.py`), or by a function that calls `operation`. This extension replaces each such attribute by a
+(`broker/testing/calls.py`), or by a function that calls `operation`. This extension replaces each such attribute by a
 function with the parameters of that coroutine function, less the first one, and with the docstring of the attribute or
 else of the function.
 """

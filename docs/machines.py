@@ -18,20 +18,19 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from ottla.broker.groups import common_events as common
 from ottla.broker.groups.classic import machine as groups
 from ottla.broker.groups.classic import state as group
+from ottla.broker.groups.common_state import GroupState
 from ottla.broker.groups.consumer import events as consumer
 from ottla.broker.groups.consumer import machine as consumer_machine
 from ottla.broker.groups.consumer.state import Group as ConsumerGroup
-from ottla.broker.groups.consumer.state import GroupState as ConsumerState
 from ottla.broker.groups.share import events as share
 from ottla.broker.groups.share import machine as share_machine
 from ottla.broker.groups.share.state import Group as ShareGroup
-from ottla.broker.groups.share.state import GroupState as ShareState
 from ottla.broker.groups.streams import events as streams
 from ottla.broker.groups.streams import machine as streams_machine
 from ottla.broker.groups.streams.state import Group as StreamsGroup
-from ottla.broker.groups.streams.state import GroupState as StreamsState
 from ottla.broker.groups.streams.values import NOTHING, Subtopology, Topology
 from ottla.broker.groups.topics import TopicLookup, TopicShape
 from ottla.broker.transactions import moves
@@ -188,24 +187,24 @@ def consumer_edges() -> Edges:
     def decide(group: ConsumerGroup, event: Any, now_ms: int) -> Any:
         return consumer_machine.decide(group, event, now_ms=now_ms, settings=settings, topics=LOOKUP)
 
-    return decided_edges(ConsumerGroup("g", 1), decide, consumer_events, ConsumerState.DEAD)
+    return decided_edges(ConsumerGroup("g", 1), decide, consumer_events, GroupState.DEAD)
 
 
 def consumer_events(at: ConsumerGroup) -> Iterator[Any]:
     if len(at.members) < MAX_MEMBERS:
-        joining = consumer.HeartbeatRequest(
+        joining = consumer.MemberHeartbeat(
             f"m{len(at.members)}", 0, rebalance_timeout_ms=1000, topics=frozenset("t"), owned={}
         )
-        yield consumer.MemberHeartbeat(1, "", joining)
+        yield joining
     for name, member in at.members.items():
         owned = {topic: frozenset(indexes) for topic, indexes in member.current.assigned.items()}
         for topics in (None, frozenset[str]()):
-            request = consumer.HeartbeatRequest(name, member.current.epoch, topics=topics, owned=owned)
-            yield consumer.MemberHeartbeat(1, "", request)
-        yield consumer.MemberLeave(1, name, None, -1)
-        yield from (consumer.SessionExpired(name), consumer.RevocationOverdue(name))
-    yield consumer.MemberLeave(1, "stranger", None, -1)
-    yield from (consumer.RegexesResolved({}), consumer.Delete(1), consumer.Delete(None), consumer.Loaded())
+            request = consumer.MemberHeartbeat(name, member.current.epoch, topics=topics, owned=owned)
+            yield request
+        yield common.MemberLeave(name)
+        yield from (common.SessionExpired(name), common.RevocationOverdue(name))
+    yield common.MemberLeave("stranger")
+    yield from (consumer.RegexesResolved({}), common.Delete(), common.Loaded())
 
 
 def share_edges() -> Edges:
@@ -215,7 +214,7 @@ def share_edges() -> Edges:
     def decide(group: ShareGroup, event: Any, now_ms: int) -> Any:
         return share_machine.decide(group, event, now_ms=now_ms, settings=settings, topics=LOOKUP)
 
-    return decided_edges(ShareGroup("g"), decide, share_events, ShareState.DEAD)
+    return decided_edges(ShareGroup("g"), decide, share_events, GroupState.DEAD)
 
 
 def share_events(at: ShareGroup) -> Iterator[Any]:
@@ -223,19 +222,13 @@ def share_events(at: ShareGroup) -> Iterator[Any]:
         yield share.Heartbeat(f"m{len(at.members)}", 0, topics=frozenset("t"))
     for name, member in at.members.items():
         yield share.Heartbeat(name, member.current.epoch)
-        yield from (share.Leave(name), share.SessionExpired(name))
-    yield from (share.Leave("stranger"), share.SessionExpired("stranger"))
+        yield from (common.MemberLeave(name), common.SessionExpired(name))
+    yield from (common.MemberLeave("stranger"), common.SessionExpired("stranger"))
     both = {TOPIC_ID: frozenset(range(TOPIC.partitions))}
     yield from (share.StateInitialized(both), share.StateInitialized(both, failed=True))
     yield from (share.AlterOffsets({"t": {0: 3}}), share.DeleteOffsets(("t",)))
     yield from (share.OffsetsDeleted(frozenset({TOPIC_ID})), share.TopicDeleted(TOPIC_ID))
-    yield from (share.DeleteGroup(), share.Loaded())
-
-
-SHARE_TABLE = {
-    (state, kind): act for state in (ShareState.EMPTY, ShareState.STABLE) for kind, act in share_machine.TABLE.items()
-}
-"""As if it had states: what events lead to does not depend on them."""
+    yield from (share.DeleteGroup(), common.Loaded())
 
 
 def streams_edges() -> Edges:
@@ -254,7 +247,7 @@ def streams_edges() -> Edges:
             known.update({} if shape is None else {"t": shape})
             yield from streams_events(at)
 
-    return decided_edges(StreamsGroup("g"), decide, events, StreamsState.DEAD, MAX_STREAMS_EPOCH)
+    return decided_edges(StreamsGroup("g"), decide, events, GroupState.DEAD, MAX_STREAMS_EPOCH)
 
 
 def streams_events(at: StreamsGroup) -> Iterator[Any]:
@@ -265,10 +258,10 @@ def streams_events(at: StreamsGroup) -> Iterator[Any]:
     for name, member in at.members.items():
         yield streams.Heartbeat(name, member.current.epoch)
         yield streams.Heartbeat(name, member.current.epoch, owned=member.current.assigned.tasks)
-        yield streams.MemberLeave(name, -1)
-        yield from (streams.SessionExpired(name), streams.RevocationOverdue(name))
-    yield streams.MemberLeave("stranger", -1)
-    yield from (streams.Delete(), streams.Loaded(), streams.DelayOver())
+        yield common.MemberLeave(name)
+        yield from (common.SessionExpired(name), common.RevocationOverdue(name))
+    yield common.MemberLeave("stranger")
+    yield from (common.Delete(), common.Loaded(), streams.DelayOver())
 
 
 # --- transactions ----------------------------------------------------------------------------------------------------
@@ -406,7 +399,7 @@ MACHINES = (
         "share_groups",
         "States of a share group",
         share_edges,
-        SHARE_TABLE,
+        share_machine.TABLE,
         (760, 260),
         {"Empty": (130, 130), "Stable": (630, 130)},
     ),
@@ -534,7 +527,7 @@ def table(machine: Machine) -> str:
 
 
 def cell(machine: Machine, found: Edges, state: Any, kind: type, states: Iterable[Any]) -> str:
-    if machine.table[state, kind].__name__ == "_nothing" or (state, kind) not in found:
+    if machine.table[state, kind].__name__ in ("_nothing", "nothing") or (state, kind) not in found:
         return "–"
     after = found[state, kind]
     names = ["stays"] if state in after else []

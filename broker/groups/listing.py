@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from ...protocol.named import NamedTuple
-from .consumer.state import Group as ConsumerGroup
+from .common_state import GroupState
 from .registry import AnyGroup
-from .share.state import Group as ShareGroup
-from .streams.state import Group as StreamsGroup
-from .streams.state import GroupState as StreamsState
 
 
 class ListedGroup(NamedTuple):
@@ -21,16 +18,9 @@ class ListedGroup(NamedTuple):
     group_type: str = "classic"
 
 
-def group_type(group: AnyGroup) -> str:
-    """Returns Kafka's name of the kind of a group."""
-    if isinstance(group, ShareGroup | StreamsGroup):
-        return group.kind
-    return "consumer" if isinstance(group, ConsumerGroup) else "classic"
-
-
 def _filtered_by(group: AnyGroup) -> str:
     """Returns the name of a group's state in filters, which for NotReady is not that of the response."""
-    return "not_ready" if group.state is StreamsState.NOT_READY else group.state.value.lower()
+    return "not_ready" if group.state is GroupState.NOT_READY else group.state.value.lower()
 
 
 def listed(groups: Iterable[AnyGroup], states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
@@ -40,8 +30,8 @@ def listed(groups: Iterable[AnyGroup], states: Collection[str], types: Collectio
     wanted_states = {state.strip().lower() for state in states}
     wanted_types = {wanted.lower() for wanted in types}
     return [
-        ListedGroup(group.group_id, group.protocol_type or "", group.state.value, group_type(group))
+        ListedGroup(group.group_id, group.protocol_type or "", group.state.value, group.kind)
         for group in groups
         if (not wanted_states or _filtered_by(group) in wanted_states)
-        and (not wanted_types or group_type(group) in wanted_types)
+        and (not wanted_types or group.kind in wanted_types)
     ]

@@ -170,7 +170,7 @@ class Chaos:
                     loop.gone()
                     self.start(loop, mortal=False)
             left.difference_update([group for group in left if committed_offsets(admin, group, SOURCE) == ends])
-            return not left
+            return not left and all(loop.is_ready for loop in self.running.loops)
 
         self.running.wait_for(is_done, "not all is copied")
         for loop in self.running.loops:

@@ -15,7 +15,7 @@ from kafka.admin import NewTopic
 from kafka.structs import TopicPartition
 
 from ottla.broker import Embedded
-from ottla.broker.config.replica_selector import RACK_AWARE
+from ottla.broker.config.java_classes import RACK_AWARE
 from ottla_testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("close_what_kafka_python_leaves_open")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ottla.broker.config.authorizer import AuthorizerSettings
+from ottla.broker.config.java_classes import AuthorizerSettings
 from ottla.broker.security.acls import Acl, Acls
 from ottla.broker.security.standard import StandardAuthorizer
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType

@@ -24,8 +24,8 @@ from ottla.protocol.messages.groups.join_group import JoinGroupRequest
 from ottla.protocol.messages.groups.list_groups import ListGroupsRequest
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.groups.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.streams.parts import KeyValue, TaskOffset
 from ottla.protocol.messages.streams.streams_group_describe import StreamsGroupDescribeRequest
-from ottla.protocol.messages.streams.streams_group_heartbeat import KeyValue, TaskOffset
 from ottla.protocol.messages.topics.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.schema import fields_of

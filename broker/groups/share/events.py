@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import TypeAlias
 
 from ....protocol.errors import ErrorCode
 from ....protocol.frozen import frozen
 from ....protocol.named import NamedTuple
-from .assignor import Partitions
-from .state import Change
+from ..common_events import AssignedSettings, CancelTimer, Loaded, MemberLeave, Reply, SessionExpired, StartTimer
+from ..common_state import Partitions
 
 
 @frozen
-class Settings:
-    """Settings of a group, with Kafka's defaults. `first_epoch` is a behaviour of the release."""
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
+class Settings(AssignedSettings):
     max_size: int = 200
     assignment_interval_ms: int = 0
     initialize_retry_ms: int = 30_000
-    first_epoch: int = 1
 
 
 # --- events ----------------------------------------------------------------------------------------------------------
@@ -38,21 +32,6 @@ class Heartbeat:
     topics: frozenset[str] | None = None
     client_id: str = ""
     client_host: str = ""
-
-
-@frozen
-class Leave:
-    """ShareGroupHeartbeat with the epoch LEAVE."""
-
-    member_id: str
-
-
-@frozen
-class SessionExpired:
-    """The session timeout of the member passed without a heartbeat."""
-
-    member_id: str
-    name: str = "session"
 
 
 @frozen
@@ -96,14 +75,9 @@ class DeleteGroup:
     """DeleteGroups: the state of all share partitions is to be deleted first."""
 
 
-@frozen
-class Loaded:
-    """The group was restored from the log: the sessions of its members start now."""
-
-
 Event: TypeAlias = (
     Heartbeat
-    | Leave
+    | MemberLeave
     | SessionExpired
     | StateInitialized
     | AlterOffsets
@@ -117,17 +91,6 @@ Event: TypeAlias = (
 # --- responses -------------------------------------------------------------------------------------------------------
 
 
-class HeartbeatReply(NamedTuple):
-    """Response to ShareGroupHeartbeat; an assignment of None means that it is unchanged."""
-
-    error: ErrorCode
-    message: str | None = None
-    member_id: str | None = None
-    epoch: int = 0
-    heartbeat_interval_ms: int = 0
-    assignment: Partitions | None = None
-
-
 class OffsetsReply(NamedTuple):
     """Response to AlterOffsets and DeleteOffsets: error codes and messages by topic name and partition index, for
     DeleteOffsets with index -1.
@@ -138,28 +101,7 @@ class OffsetsReply(NamedTuple):
     results: Mapping[tuple[str, int], tuple[ErrorCode, str | None]] = {}
 
 
-Response: TypeAlias = HeartbeatReply | OffsetsReply
-
 # --- effects ---------------------------------------------------------------------------------------------------------
-
-
-class Reply(NamedTuple):
-    """Effect: respond to the request."""
-
-    response: Response
-
-
-class StartTimer(NamedTuple):
-    """Effect: feed `timer` after the delay; replaces a running timer of the same name."""
-
-    timer: SessionExpired
-    delay_ms: int
-
-
-class CancelTimer(NamedTuple):
-    """Effect: stop the timer if it is running."""
-
-    timer: SessionExpired
 
 
 class Initialize(NamedTuple):
@@ -176,13 +118,3 @@ class DeleteState(NamedTuple):
 
 
 Effect: TypeAlias = Reply | StartTimer | CancelTimer | Initialize | DeleteState
-
-
-@frozen
-class Decision:
-    """What an event leads to: changes, written together before they apply, and then effects. If the write fails nothing
-    happens but an error response to the request.
-    """
-
-    changes: tuple[Change, ...] = ()
-    effects: tuple[Effect, ...] = field(default_factory=tuple[Effect, ...])

@@ -9,12 +9,10 @@ from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.messages.groups.list_groups import ListGroupsRequest, ListGroupsResponse
 from ...context import RequestContext, handles
 from ...groups.classic.state import GroupState
-from ...groups.consumer.state import GroupState as ConsumerState
-from ...groups.share.state import GroupState as ShareState
-from ...groups.streams.state import GroupState as StreamsState
+from ...groups.common_state import GroupState as AssignedState
 from ...java_hash import timeline_place
 
-STATES = frozenset(state.value for state in (*GroupState, *ConsumerState, *ShareState, *StreamsState))
+STATES = frozenset(state.value for state in (*GroupState, *AssignedState))
 
 
 @handles(ListGroupsRequest)

@@ -30,9 +30,8 @@ from ....protocol.records.steps import STEP_RECORDS, Steps
 from ....storage.errors import OffsetOutOfRange
 from ....storage.log.results import Slice
 from ...broker_state import BrokerState
+from ...config.java_classes import SELECTOR, selects_by_rack
 from ...config.message_format import down_converts
-from ...config.replica_selector import CLASS_NAME as SELECTOR
-from ...config.replica_selector import selects_by_rack
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
 from ...replica.fetch_sessions import FetchPlan, PartitionKey, Wanted
@@ -103,7 +102,7 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
         await context.next_step()
     response = _response(session_id, sent)
     if broker.nodes.is_cluster and context.api_version >= LEADERS_FROM:
-        response.node_endpoints = endpoints_of(FetchResponse, (data for _, data in sent), context)
+        response.node_endpoints = endpoints_of((data for _, data in sent), context)
     return response
 
 

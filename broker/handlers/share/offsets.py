@@ -27,9 +27,10 @@ from ....protocol.messages.share.describe_share_group_offsets import (
 )
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
-from ...groups.share.state import Group
+from ...groups.share.events import OffsetsReply
+from ...groups.share.state import Group, SharePartitionKey
 from ...security.authorizer import REFUSAL_TEXTS
-from ...share.values import SharePartitionKey
+from ..groups.membership import durable
 
 NO_TOPIC = bytes(16)
 UNSUPPORTED = "The version of API is not supported."
@@ -51,8 +52,7 @@ async def describe_share_group_offsets(
     """Returns the start offset and the lag of share partitions: those that are named, or all of a group."""
     groups: list[DescribedGroup] = []
     for requested in request.groups:
-        if context.is_due():
-            await context.next_step()
+        await context.step()
         group = DescribedGroup(group_id=requested.group_id, topics=[])
         groups.append(group)
         try:
@@ -68,8 +68,7 @@ async def describe_share_group_offsets(
             continue
         hidden: list[DescribedTopic] = []
         for topic in requested.topics:
-            if context.is_due(len(topic.partitions)):
-                await context.next_step()
+            await context.step(len(topic.partitions))
             if context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic_name):
                 group.topics.append(_topic(requested.group_id, topic.topic_name, topic.partitions, context))
             else:
@@ -83,8 +82,7 @@ async def _all_offsets(group_id: str, context: RequestContext) -> list[Described
     _, group = context.groups.describe(group_id)
     topics: list[DescribedTopic] = []
     for topic_id, initialized in group.initialization.initialized.items() if isinstance(group, Group) else ():
-        if context.is_due(len(initialized.partitions)):
-            await context.next_step()
+        await context.step(len(initialized.partitions))
         name = context.groups.topics.name_of(topic_id)
         if name is not None and context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
             topics.append(_topic(group_id, name, sorted(initialized.partitions), context))
@@ -147,8 +145,7 @@ async def alter_share_group_offsets(
     try:
         _check(AclOperation.READ, request.group_id, context)
         for topic in request.topics:
-            if context.is_due(1 + len(topic.partitions)):
-                await context.next_step()
+            await context.step(1 + len(topic.partitions))
             error, text = ErrorCode.NONE, None
             if not context.allowed(AclOperation.READ, ResourceType.TOPIC, topic.topic_name):
                 error, text = _DENIED, REFUSAL_TEXTS[_DENIED]
@@ -162,11 +159,7 @@ async def alter_share_group_offsets(
                 for one in topic.partitions
             ]
         reply = await context.groups.alter_share_offsets(request.group_id, offsets)
-        if reply.error is not ErrorCode.NONE:
-            raise Refused(reply.error, reply.message or "")
-        error = await context.broker.group_records_durable(request.group_id)
-        if error is not ErrorCode.NONE:
-            raise Refused(error)
+        await _check_reply(reply, request.group_id, context)
     except Refused as refused:
         return AlterShareGroupOffsetsResponse(
             error_code=refused.code, error_message=refused.message or None, responses=[]
@@ -193,8 +186,7 @@ async def delete_share_group_offsets(
     try:
         _check(AclOperation.DELETE, request.group_id, context)
         for topic in request.topics:
-            if context.is_due():
-                await context.next_step()
+            await context.step()
             name = topic.topic_name
             if context.allowed(AclOperation.READ, ResourceType.TOPIC, name):
                 names.append(name)
@@ -202,11 +194,7 @@ async def delete_share_group_offsets(
                 denied = REFUSAL_TEXTS[_DENIED]
                 hidden.append(Deleted(topic_name=name, topic_id=NO_TOPIC, error_code=_DENIED, error_message=denied))
         reply = await context.groups.delete_share_offsets(request.group_id, tuple(names))
-        if reply.error is not ErrorCode.NONE:
-            raise Refused(reply.error, reply.message or "")
-        error = await context.broker.group_records_durable(request.group_id)
-        if error is not ErrorCode.NONE:
-            raise Refused(error)
+        await _check_reply(reply, request.group_id, context)
     except Refused as refused:
         return DeleteShareGroupOffsetsResponse(
             error_code=refused.code, error_message=refused.message or None, responses=[]
@@ -225,3 +213,10 @@ def _check(operation: AclOperation, group_id: str, context: RequestContext) -> N
     if not context.allowed(operation, ResourceType.GROUP, group_id):
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         raise Refused(code, REFUSAL_TEXTS[code])
+
+
+async def _check_reply(reply: OffsetsReply, group_id: str, context: RequestContext) -> None:
+    """Returns once the records of a group are durable. Raises Refused for the error of a reply or of the records."""
+    reply = await durable(reply, OffsetsReply, group_id, context)
+    if reply.error is not ErrorCode.NONE:
+        raise Refused(reply.error, reply.message or "")

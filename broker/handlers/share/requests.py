@@ -8,14 +8,17 @@ from typing import Any
 
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.errors import ErrorCode
+from ....protocol.messages.records.leaders import NodeEndpoint
+from ....protocol.messages.share.parts import LeaderIdAndEpoch
 from ...broker_state import BrokerState
 from ...context import RequestContext
 from ...errors import Refused, message_of
 from ...futures import settled
+from ...groups.share.state import SharePartitionKey
 from ...replica.partition import NotLed, Partition
 from ...share.sessions import SessionKey, TopicPartition
 from ...share.share_partitions import Outcome
-from ...share.values import Acknowledgement, AcknowledgeType, SharePartitionKey
+from ...share.values import Acknowledgement, AcknowledgeType
 from ..leaders import endpoint
 
 MEMBER_LENGTH_MAX = 36
@@ -73,8 +76,7 @@ async def acknowledging(topics: Iterable[Any], key: SessionKey, is_renewal: bool
     for topic in topics:
         for partition in topic.partitions:
             of = TopicPartition(topic.topic_id, partition.partition_index)
-            if context.is_due(ACKNOWLEDGED_PER_STEP + len(partition.acknowledgement_batches)):
-                await context.next_step()
+            await context.step(ACKNOWLEDGED_PER_STEP + len(partition.acknowledgement_batches))
             try:
                 pending[of] = _acknowledging(of, partition.acknowledgement_batches, key, is_renewal, context)
             except Refused as refused:
@@ -155,14 +157,13 @@ def set_leader(data: Any, error: Exception | None, of: TopicPartition, context: 
     if partition is None and topic is not None:
         partition = topic.partitions[of.partition]
     if partition is not None:
-        made = data.__class__.LeaderIdAndEpoch
-        data.current_leader = made(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
+        data.current_leader = LeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
 
 
-def endpoints_of(made: Any, results: Iterable[Any], context: RequestContext) -> list[Any]:
+def endpoints_of(results: Iterable[Any], context: RequestContext) -> list[NodeEndpoint]:
     """Returns the endpoints of the leaders in the responses of partitions, each once."""
     leaders = {data.current_leader.leader_id for data in results if data.error_code in _ERRORS_WITH_LEADER}
-    return [endpoint(made, leader, context) for leader in sorted(leaders) if leader >= 0]
+    return [endpoint(NodeEndpoint, leader, context) for leader in sorted(leaders) if leader >= 0]
 
 
 def by_topic(results: Iterable[tuple[TopicPartition, Any]]) -> dict[bytes, list[Any]]:

@@ -22,11 +22,12 @@ from ....storage.errors import OffsetOutOfRange
 from ...broker_state import BrokerState
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
+from ...groups.share.state import SharePartitionKey
 from ...share.fetched import fetched, overlapping
 from ...share.sessions import FINAL_EPOCH, SessionKey, ShareFetchPlan, TopicPartition
 from ...share.share_partition import Acquisition
 from ...share.share_partitions import Led, Outcome
-from ...share.values import Acquired, SharePartitionKey
+from ...share.values import Acquired
 from ...share.waiting import ShareFetchWaiter
 from .requests import (
     RENEWS_SINCE,
@@ -76,7 +77,7 @@ async def share_fetch(request: ShareFetchRequest, context: RequestContext) -> Sh
     if request.share_session_epoch == FINAL_EPOCH:
         release(key, context)
     response.acquisition_lock_timeout_ms = broker.share_configs.lock_ms(key.group_id)
-    response.node_endpoints = endpoints_of(ShareFetchResponse.NodeEndpoint, results.values(), context)
+    response.node_endpoints = endpoints_of(results.values(), context)
     return response
 
 
@@ -98,8 +99,7 @@ async def _planned(request: ShareFetchRequest, key: SessionKey, context: Request
     broker = context.broker
     listed: dict[TopicPartition, str | None] = {}
     for topic in request.topics:
-        if context.is_due(1 + len(topic.partitions)):
-            await context.next_step()
+        await context.step(1 + len(topic.partitions))
         name = topic_name(broker, topic.topic_id)
         listed |= {TopicPartition(topic.topic_id, one.partition_index): name for one in topic.partitions}
     forgotten = [
@@ -146,8 +146,7 @@ class _Fetching:
         partitions = _rotated(list(self._plan.partitions.items()), request.share_session_epoch)
         reads = request.max_records > 0 and self._max_bytes > 0
         for of, name in partitions:
-            if context.is_due():
-                await context.next_step()
+            await context.step()
             try:
                 partition = found_partition(name, of, context)
                 if reads:
@@ -208,8 +207,7 @@ class _Fetching:
         limits = _shares(self._max_bytes, len(acquirable))
         has_records = False
         for limit, (of, led) in zip(limits, acquirable.items(), strict=True):
-            if context.is_due(READ_ENTRIES):
-                await context.next_step()
+            await context.step(READ_ENTRIES)
             if not self._can_acquire(of, led):  # changed during the steps
                 continue
             try:

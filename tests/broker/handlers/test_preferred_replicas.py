@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.config.replica_selector import RACK_AWARE
+from ottla.broker.config.java_classes import RACK_AWARE
 from ottla.broker.replica.assignment import NO_LEADER
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
