@@ -26,30 +26,32 @@ LONGEST_S = {"exp": 86_400, "nbf": 3600}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assertion:
-    """How assertions are made: read from `file`, or signed by the key in PEM of `key_file`. Files are read each time.
+    """How assertions are made: read from `file`, or signed by the key in PEM of `private_key_file`. Files are read each
+    time. The fields are the options that begin with PREFIX.
 
-    `lifetime_s` is the time to the claim `exp`, `age_s` that since `nbf`. Raises ValueError for options that make none.
+    `claim_exp_seconds` is the time to the claim `exp`, `claim_nbf_seconds` that since `nbf`. Raises ValueError for
+    options that make none.
     """
 
     file: str | None = None
     algorithm: str = "RS256"
-    key_file: str | None = None
-    passphrase: str | None = field(default=None, repr=False)
+    private_key_file: str | None = None
+    private_key_passphrase: str | None = field(default=None, repr=False)
     template_file: str | None = None
-    audience: str | None = None
-    issuer: str | None = None
-    subject: str | None = None
-    lifetime_s: int = 300
-    age_s: int = 60
-    has_id: bool = False
+    claim_aud: str | None = None
+    claim_iss: str | None = None
+    claim_sub: str | None = None
+    claim_exp_seconds: int = 300
+    claim_nbf_seconds: int = 60
+    claim_jti_include: bool = False
 
     def __post_init__(self) -> None:
         if self.algorithm.upper() not in ALGORITHMS:
             raise ValueError(f"{PREFIX}algorithm must be one of {', '.join(ALGORITHMS)}, not {self.algorithm!r:.100}")
-        for claim, seconds in (("exp", self.lifetime_s), ("nbf", self.age_s)):
+        for claim, seconds in (("exp", self.claim_exp_seconds), ("nbf", self.claim_nbf_seconds)):
             if isinstance(seconds, bool) or not 0 <= seconds <= LONGEST_S[claim]:
                 raise ValueError(f"{PREFIX}claim.{claim}.seconds must be from 0 to {LONGEST_S[claim]}, not {seconds!r}")
-        if self.file is None and self.key_file is None:
+        if self.file is None and self.private_key_file is None:
             raise ValueError(f"OAUTHBEARER needs {PREFIX}private.key.file or {PREFIX}file for its assertion")
         if self.file is None and not all(map(importlib.util.find_spec, ("jwt", "cryptography"))):
             raise ValueError("signed assertions need pyjwt and cryptography: pip install 'ottla[security]'")
@@ -67,7 +69,7 @@ class Assertion:
         return self._signed(*self._claims(now_ms))
 
     def _claims(self, now_ms: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        given = {"aud": self.audience, "iss": self.issuer, "sub": self.subject}
+        given = {"aud": self.claim_aud, "iss": self.claim_iss, "sub": self.claim_sub}
         payload: dict[str, Any] = {name: text.strip(JAVA_BLANK) for name, text in given.items() if text is not None}
         header: dict[str, Any] = {}
         if self.template_file is not None:
@@ -79,8 +81,8 @@ class Assertion:
                 wanted = "a JSON object with header and payload"
                 raise ValueError(f"{self.template_file} is no template of an assertion: expected {wanted}") from None
         now_s = now_ms // 1000
-        payload |= {"iat": now_s, "exp": now_s + self.lifetime_s, "nbf": now_s - self.age_s}
-        if self.has_id:
+        payload |= {"iat": now_s, "exp": now_s + self.claim_exp_seconds, "nbf": now_s - self.claim_nbf_seconds}
+        if self.claim_jti_include:
             payload["jti"] = str(uuid.uuid4())
         return header | {"alg": self.algorithm.upper(), "typ": "JWT"}, payload
 
@@ -88,15 +90,15 @@ class Assertion:
         import jwt  # these two are an extra, and few clients have assertions
         from cryptography.hazmat.primitives import serialization
 
-        assert self.key_file is not None
-        pem = _read(self.key_file)
-        passphrase = None if self.passphrase is None else self.passphrase.encode()
+        assert self.private_key_file is not None
+        pem = _read(self.private_key_file)
+        passphrase = None if self.private_key_passphrase is None else self.private_key_passphrase.encode()
         try:
             key = serialization.load_pem_private_key(pem, passphrase)
             return jwt.encode(payload, cast(Any, key), self.algorithm.upper(), header)
         except (ValueError, TypeError, jwt.PyJWTError) as error:
             text = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            raise ValueError(f"{self.key_file}: no assertion can be signed: {text}") from None
+            raise ValueError(f"{self.private_key_file}: no assertion can be signed: {text}") from None
 
 
 def _read(path: str) -> bytes:

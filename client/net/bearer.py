@@ -39,7 +39,7 @@ from ...protocol.security.oauthbearer import (
 from . import clock
 from .assertion import CLIENT_ASSERTION, GRANT, Assertion
 from .errors import ConfigError, KafkaError
-from .sasl import Tokens
+from .sasl import LoginMethod, Tokens
 from .threads import in_thread
 
 WINDOW = 0.8
@@ -77,30 +77,23 @@ class Token(NamedTuple):
 Source: TypeAlias = Callable[[], Awaitable[Provided]]
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Pauses between attempts to get a token, and the time for all of them (`sasl.login.retry.backoff.*`)."""
-
-    first_ms: int = 100
-    max_ms: int = 10_000
-
-
-class BearerLogin:
+class BearerLogin(LoginMethod):
     """A login by tokens of a source, for all connections of a client."""
 
     mechanism = MECHANISM
 
     def __init__(
-        self, source: Source, extensions: Mapping[str, str] | None = None, backoff: Backoff | None = None
+        self, source: Source, extensions: Mapping[str, str], backoff_ms: int = 100, backoff_max_ms: int = 10_000
     ) -> None:
-        """Raises ConfigError for extensions that RFC 7628 does not have."""
+        """`backoff_ms` is the first pause between two attempts to get a token, `backoff_max_ms` the time for all of
+        them (`sasl.login.retry.backoff.*`). Raises ConfigError for extensions that RFC 7628 does not have."""
         try:
-            check_extensions(extensions or {})
+            check_extensions(extensions)
         except ValueError as error:
             raise ConfigError(f"OAUTHBEARER: {error}") from None
         self._source = source
-        self._extensions = dict(extensions or {})
-        self._backoff = backoff or Backoff()
+        self._extensions = dict(extensions)
+        self._backoff_ms, self._backoff_max_ms = backoff_ms, backoff_max_ms
         self._token: Token | None = None
         self._getting: asyncio.Task[Token] | None = None
 
@@ -150,7 +143,7 @@ class BearerLogin:
 
     async def _renewed(self) -> Token:
         loop = asyncio.get_running_loop()
-        end, wait_s = loop.time() + self._backoff.max_ms / 1000, self._backoff.first_ms / 1000
+        end, wait_s = loop.time() + self._backoff_max_ms / 1000, self._backoff_ms / 1000
         while True:
             try:
                 return _token(await self._source(), clock.now_ms())
@@ -181,15 +174,17 @@ def _token(provided: Provided, now_ms: int) -> Token:
     return Token(given, now_ms if issued is None else millis(issued), millis(ends))
 
 
-def bearer_login(provider: Any, endpoint: Endpoint | None, options: Mapping[str, str], backoff: Backoff) -> BearerLogin:
+def bearer_login(
+    provider: Any, endpoint: Endpoint | None, options: Mapping[str, str], backoff_ms: int, backoff_max_ms: int
+) -> BearerLogin:
     """Returns the login by the first source that is configured: a provider, an endpoint, or unsecured tokens by
     `options`, those of Kafka's login module. Raises ConfigError."""
     if provider is not None:
-        return BearerLogin(provider_source(provider), provider_extensions(provider), backoff)
+        return BearerLogin(provider_source(provider), provider_extensions(provider), backoff_ms, backoff_max_ms)
     source = unsecured_source(options) if endpoint is None else endpoint.source()
     prefix = EXTENSION if endpoint is None else SECURED_EXTENSION
     extensions = {name.removeprefix(prefix): text for name, text in options.items() if name.startswith(prefix)}
-    return BearerLogin(source, extensions, backoff)
+    return BearerLogin(source, extensions, backoff_ms, backoff_max_ms)
 
 
 # Sources
@@ -284,10 +279,7 @@ def file_source(path: Path) -> Source:
             raise TokenError(f"{path} has no token: expected a JSON web token") from None
         return token
 
-    async def get() -> Provided:
-        return await asyncio.to_thread(read)
-
-    return get
+    return lambda: asyncio.to_thread(read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +318,29 @@ class Endpoint:
         if self.assertion is None and not (client_id and secret):
             names = "sasl.oauthbearer.client.credentials.client.id and .client.secret"
             raise ConfigError(f"OAUTHBEARER needs {names} for the token endpoint")
-        return endpoint_source(replace(self, url=url, client_id=client_id, client_secret=secret, scope=scope))
+        return replace(self, url=url, client_id=client_id, client_secret=secret, scope=scope)._fetched
+
+    async def _fetched(self) -> str:
+        """Returns a token of an HTTP endpoint; each request has a thread of its own. Raises TokenError."""
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await in_thread(lambda: _post(self), "ottla-token")
+        except TokenError:
+            raise
+        except Exception as error:
+            raise self._unreachable(error) from None
+
+    def _unreachable(self, error: Exception) -> TokenError:
+        host = urllib.parse.urlsplit(self.url).hostname
+        if isinstance(error, urllib.error.HTTPError):
+            with error:
+                text = f"the token endpoint at {host} has HTTP status {error.code}"
+                return TokenError(text, error.code in FINAL_STATUSES)
+        if isinstance(error, TimeoutError):
+            return TokenError(f"the token endpoint at {host} sent no response within {self.timeout_s:g} s", False)
+        reason = getattr(error, "reason", error)
+        text = str(getattr(reason, "strerror", None) or reason or type(reason).__name__).replace("\n", " ")[:200]
+        return TokenError(f"cannot reach the token endpoint at {host}: {text}", False)
 
     def request(self) -> urllib.request.Request:
         """Returns the HTTP request for a token. Raises TokenError without an assertion."""
@@ -352,35 +366,6 @@ class Endpoint:
                 form |= {"client_id": self.client_id} if self.client_id else {}
         form |= {"scope": self.scope} if self.scope else {}
         return urllib.request.Request(self.url, urllib.parse.urlencode(form).encode(), headers, method="POST")
-
-
-def endpoint_source(endpoint: Endpoint) -> Source:
-    """Returns the source of tokens of an HTTP endpoint; each request has a thread of its own."""
-
-    async def get() -> Provided:
-        try:
-            async with asyncio.timeout(endpoint.timeout_s):
-                return await in_thread(lambda: _post(endpoint), "ottla-token")
-        except TokenError:
-            raise
-        except Exception as error:
-            raise _unreachable(endpoint, error) from None
-
-    return get
-
-
-def _unreachable(endpoint: Endpoint, error: Exception) -> TokenError:
-    host = urllib.parse.urlsplit(endpoint.url).hostname
-    if isinstance(error, urllib.error.HTTPError):
-        with error:
-            return TokenError(
-                f"the token endpoint at {host} has HTTP status {error.code}", error.code in FINAL_STATUSES
-            )
-    if isinstance(error, TimeoutError):
-        return TokenError(f"the token endpoint at {host} sent no response within {endpoint.timeout_s:g} s", False)
-    reason = getattr(error, "reason", error)
-    text = str(getattr(reason, "strerror", None) or reason or type(reason).__name__).replace("\n", " ")[:200]
-    return TokenError(f"cannot reach the token endpoint at {host}: {text}", False)
 
 
 def _post(endpoint: Endpoint) -> str:

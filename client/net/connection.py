@@ -19,14 +19,14 @@ import asyncio
 import functools
 import random
 import ssl
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ...protocol.compiler import builder, parser
-from ...protocol.connection import READ_BYTES, BufferPool, FrameReceiver
+from ...protocol.connection import READ_BYTES, BufferPool, FrameReceiver, write_pieces
 from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_response_header, request_header
 from ...protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -34,14 +34,13 @@ from ...protocol.messages.records.list_offsets import ListOffsetsRequest
 from ...protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest
 from ...protocol.messages.security.sasl_handshake import SaslHandshakeRequest
 from ...protocol.named import NamedTuple
-from ...protocol.schema import Versions, fields_of, spec
+from ...protocol.schema import Versions, fields_of, response_class, spec
 from .errors import ClientError, ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
 from .sasl import LoginMethod, Tokens, log_in
 from .tls import SHUTDOWN_S, handshake_error
 
 TLS_HEADS = (b"\x15\x03", b"\x16\x03")  # the first bytes of an alert and of a handshake
 RESPONSE_BYTES_MAX = 100 << 20  # Kafka's limit of requests; the limit of a fetch is in its own fields, and far lower
-JOIN_BYTES = 64 * 1024  # below this size one joined write is faster than a list of buffers
 VIEW_BYTES = 4096  # records of smaller responses are copied, which is faster than a memoryview
 SOFTWARE = ("ottla", "0.1.0")
 API_VERSIONS_VERSION = 3  # v4 has no field that is used here, and brokers before 3.9 respond with error 35
@@ -57,9 +56,8 @@ THROTTLED_SINCE: Mapping[int, int] = {
     **{21: 1, 22: 1, 23: 2, 24: 1, 25: 1, 26: 1, 28: 1, 29: 1, 30: 1, 31: 1, 32: 2, 33: 1, 34: 1, 35: 1, 37: 1},
     **{38: 1, 39: 1, 40: 1, 41: 1, 42: 1},
 }
-_local = (
-    threading.local()
-)  # `.pool`: a read is parsed before the next one begins, so all connections of a thread share it
+# `.pool`: a read is parsed before the next one begins, so all connections of a thread share it.
+_local = threading.local()
 
 
 class _Api(NamedTuple):
@@ -72,12 +70,6 @@ class _Api(NamedTuple):
     throttles: bool  # whether the response may require the client to throttle itself
 
 
-def response_class(request_class: type) -> type:
-    """Returns the response class of a request class, which is in the same module."""
-    name = request_class.__name__.removesuffix("Request") + "Response"
-    return getattr(sys.modules[request_class.__module__], name)
-
-
 @functools.cache
 def _api(cls: type, version: int) -> _Api:
     declared = spec(cls)
@@ -87,17 +79,15 @@ def _api(cls: type, version: int) -> _Api:
     return _Api(declared.api_key, flexible, builder(cls, version), parser(response, version), throttles)
 
 
+@dataclass(slots=True, eq=False)
 class _Sent:
     """A request in flight."""
 
-    __slots__ = ("api", "correlation_id", "deadline", "future", "name")
-
-    def __init__(self, api: _Api, correlation_id: int, future: asyncio.Future[Any], deadline: float, name: str) -> None:
-        self.api = api
-        self.correlation_id = correlation_id
-        self.future = future
-        self.deadline = deadline
-        self.name = name
+    api: _Api
+    correlation_id: int
+    future: asyncio.Future[Any]
+    deadline: float
+    name: str
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -177,11 +167,6 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests
 
-    @property
-    def in_flight(self) -> int:
-        """The number of requests without a response."""
-        return len(self._sent) + len(self._later)
-
     def send(
         self, message: object, version: int | None = None, *, timeout_s: float | None = None
     ) -> asyncio.Future[Any]:
@@ -243,14 +228,7 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_at(self._held_until, self._flush)
             return
         self._pending = []
-        if sum(map(len, pending)) < JOIN_BYTES:
-            self._transport.write(b"".join(pending))
-        else:
-            # asyncio's writelines() in Python 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 never pauses the protocol
-            # (CPython gh-127655): without a write() after it, `wait_writable` does not wait for such a broker.
-            *parts, last = pending
-            self._transport.writelines(parts)
-            self._transport.write(last)
+        write_pieces(self._transport, pending)
 
     def _hold(self, throttle_time_ms: int) -> None:
         """Stops writing for the throttle time, at most the request timeout; deadlines in flight move by as much."""
@@ -462,13 +440,18 @@ class Connection(asyncio.BufferedProtocol):
     async def log_in(self, login: LoginMethod) -> None:
         """Authenticates by SASL, and again before the session ends (KIP-368), with requests waiting meanwhile.
 
-        Raises ConnectionLost, UnsupportedVersion for a broker before Kafka 1.0, KafkaError for a refusal.
+        Raises ConnectionLost, UnsupportedVersion for a broker before Kafka 1.0, KafkaError for a refusal; the
+        connection is closed then.
         """
-        self.version_of(SaslHandshakeRequest, 1)
-        if self.versions[spec(SaslHandshakeRequest).api_key].last < 1:
-            raise UnsupportedVersion(f"SASL: the broker at {self.host}:{self.port} is older than Kafka 1.0")
-        self._login = login
-        await self._log_in(login, await login.begin(self.host))
+        try:
+            self.version_of(SaslHandshakeRequest, 1)
+            if self.versions[spec(SaslHandshakeRequest).api_key].last < 1:
+                raise UnsupportedVersion(f"SASL: the broker at {self.host}:{self.port} is older than Kafka 1.0")
+            self._login = login
+            await self._log_in(login, await login.begin(self.host))
+        except BaseException:
+            self.abort()
+            raise
 
     async def _log_in(self, login: LoginMethod, tokens: Tokens) -> None:
         version = self.version_of(SaslAuthenticateRequest)

@@ -122,11 +122,6 @@ def is_retriable(code: int) -> bool:
     return code in _RETRIABLE
 
 
-def is_stale_metadata(code: int) -> bool:
-    """Returns whether the code means that the metadata is stale and must be fetched before the next attempt."""
-    return code in _STALE_METADATA
-
-
 class ClientError(Exception):
     """Base class of all errors of the clients. `retriable`: the same call may succeed later."""
 

@@ -24,26 +24,24 @@ from ...protocol.security.kerberos import (
     service_name,
 )
 from .errors import ConfigError, ConnectionLost, KafkaError
-from .sasl import Tokens
+from .sasl import LoginMethod, Tokens
 from .threads import in_thread
 
 
 @dataclass(frozen=True, slots=True)
-class KerberosLogin:
+class KerberosLogin(LoginMethod):
     """A login with tickets for the brokers' `service`.
 
     They are those of `principal` from a keytab, or from a ticket cache; without both files from the places that the
     environment names (`KRB5CCNAME`, `KRB5_CLIENT_KTNAME`).
     """
 
+    mechanism = MECHANISM
+
     service: str
     principal: str | None = None
     keytab: str | None = None
     ticket_cache: str | None = None
-
-    @property
-    def mechanism(self) -> str:
-        return MECHANISM
 
     async def begin(self, host: str = "") -> Tokens:
         """Gets a ticket for the broker at `host`. Raises KafkaError, and ConnectionLost for an error that may pass."""
@@ -55,9 +53,6 @@ class KerberosLogin:
                 raise ConnectionLost(text) from None
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, text) from None
         return exchange(context, first)
-
-    def close(self) -> None:
-        """Does nothing."""
 
     def _begun(self, host: str) -> tuple[Context, bytes]:
         library = Library()

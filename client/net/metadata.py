@@ -5,7 +5,8 @@ The cache and the requests are in `cluster.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.topics.metadata import MetadataResponse
@@ -14,6 +15,8 @@ from ...protocol.primitives import ZERO_UUID
 from .errors import error_code
 
 NO_NODE = -1
+TopicPartition = tuple[str, int]
+T = TypeVar("T")
 
 
 class Node(NamedTuple):
@@ -47,6 +50,20 @@ class Topic(NamedTuple):
     message_format: int | None = None
     max_message_bytes: int | None = None
     is_internal: bool = False
+
+
+def by_topic(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    """Groups by topic the other elements of pairs: numbers of partitions, or the parts of a request on them."""
+    found: dict[str, list[T]] = {}
+    for topic, one in pairs:
+        found.setdefault(topic, []).append(one)
+    return found
+
+
+def partitions_in(topics: Iterable[Any], name: str = "name") -> Iterator[tuple[TopicPartition, Any]]:
+    """Yields (topic, partition) and the result of each partition in the topics of a response, whose field `name` has
+    the name of the topic."""
+    return (((getattr(topic, name), one.partition_index), one) for topic in topics for one in topic.partitions)
 
 
 def topic_of(response: MetadataResponse.MetadataResponseTopic) -> Topic:

@@ -1,4 +1,5 @@
-"""The options of all clients, by Kafka's names: types, bounds, defaults, and parsing.
+"""The options of all clients, by Kafka's names: types, bounds, defaults, and parsing; also of the properties file that
+`--command-config` names, as Kafka's tools read it.
 
 A client with more options derives a frozen dataclass from `ClientOptions`; `read_options` fills it from Kafka's dotted
 names (`{"linger.ms": "5"}`) or from the field names.
@@ -11,16 +12,20 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ...protocol.limits import INT16_MAX, INT32_MAX
 from ...protocol.names import meant, near
+from ...protocol.properties import parse_properties
 from .errors import ConfigError
 from .security import ALIASES as SECURITY_ALIASES
-from .security import SecurityOptions
+from .security import SecurityOptions, Settings, is_security, is_without_effect
 
 T = TypeVar("T")
 DEFAULT_PORT = 9092
+FILE_BYTES_MAX = 1 << 20
+_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.")
 
 # Kafka's and librdkafka's names of options that have another field name.
 ALIASES = {
@@ -130,35 +135,28 @@ def check_name(name: str, value: Any) -> None:
         raise ConfigError(f"{dotted(name)} must be a text of 1 to {INT16_MAX} bytes, not {value!r}")
 
 
-def read_options(cls: type[T], names: Mapping[str, Any]) -> T:
+def read_options(cls: type[T], names: Mapping[str, Any], aliases: Mapping[str, str] = ALIASES) -> T:
     """Creates an options dataclass from Kafka's names or field names. Texts are parsed as the field's type.
 
     Raises ConfigError for an unknown name (the text has the nearest known one), a duplicate name, a malformed value.
     """
-    return cls(**field_values(cls, names))
+    return cls(**field_values(cls, names, aliases))
 
 
-def field_values(cls: type, names: Mapping[str, Any]) -> dict[str, Any]:
+def field_values(cls: type, names: Mapping[str, Any], aliases: Mapping[str, str] = ALIASES) -> dict[str, Any]:
     """Returns the options as keyword arguments of `cls`; see `read_options`."""
     hints = typing.get_type_hints(cls)
     known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for name, value in names.items():
-        key = field_name(name, known)
+        key = str(name).replace(".", "_")
+        key = aliases.get(key, key)
+        if key not in known:
+            raise ConfigError(f"unknown option {name}{meant([dotted(one) for one in near(key, known)])}")
         if key in values:
             raise ConfigError(f"option {name} is given twice")
         values[key] = _typed(name, value, hints[key]) if isinstance(value, str) else value
     return values
-
-
-def field_name(name: str, known: Iterable[str]) -> str:
-    """Returns the field name for a dotted or plain name. Raises ConfigError with the nearest known name."""
-    known = list(known)
-    key = str(name).replace(".", "_")
-    key = ALIASES.get(key, key)
-    if key in known:
-        return key
-    raise ConfigError(f"unknown option {name}{meant([dotted(one) for one in near(key, known)])}")
 
 
 def _typed(name: str, text: str, hint: Any) -> Any:
@@ -183,3 +181,39 @@ def _bool(text: str) -> bool:
 
 
 _READERS: dict[Any, Callable[[str], Any]] = {bool: _bool, int: int, float: float}
+
+
+# The file of `--command-config`
+
+
+def read_settings(path: str | Path) -> Settings:
+    """Returns the security options in a file by their dotted names; other options in it have no effect.
+
+    Raises ConfigError, which names the file, if it cannot be read, for a security option that no Kafka client has, and
+    for values that contradict each other. The stores of TLS are not read.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror if isinstance(error, OSError) else error}") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise ConfigError(f"cannot read {path}: larger than {FILE_BYTES_MAX} bytes")
+    found = Settings()
+    try:
+        for name, text in parse_properties(data).items():
+            if is_security(name):
+                found[name] = text.strip()
+            elif name.startswith(_PREFIXES) and not is_without_effect(name):
+                known = [dotted(one) for one in (*SecurityOptions.__dataclass_fields__, *SECURITY_ALIASES)]
+                raise ValueError(f"unknown option {name}{meant(near(name, known))}")
+        SecurityOptions(**field_values(SecurityOptions, found))
+    except ValueError as error:  # ConfigError is one
+        raise ConfigError(f"{path}: {error}") from None
+    return found
+
+
+def security_values(path: str | Path | None) -> dict[str, Any]:
+    """Returns the security options in a file as keyword arguments of a client; none without a file. Raises ConfigError,
+    as `read_settings`."""
+    return {} if path is None else field_values(SecurityOptions, read_settings(path))

@@ -10,9 +10,10 @@ import base64
 import binascii
 import hmac
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest
@@ -33,23 +34,23 @@ ITERATIONS_MAX = 1_000_000
 Tokens: TypeAlias = Generator[bytes, bytes, None]
 
 
-class LoginMethod(Protocol):
+class LoginMethod(ABC):
     """How the connections of a client log in."""
 
-    @property
-    def mechanism(self) -> str: ...
+    __slots__ = ()
 
+    mechanism: str
+
+    @abstractmethod
     async def begin(self, host: str = "") -> Tokens:
         """Returns the exchange of one login with the broker at `host`. Raises KafkaError, ConnectionLost."""
-        ...
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # most methods have nothing to end
         """Ends what still runs for the next login."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class Login(LoginMethod):
     """A mechanism with a user's name and password. With `by_token` these are the id and the secret of a delegation
     token, for SCRAM (KIP-48)."""
 
@@ -61,9 +62,6 @@ class Login:
     async def begin(self, host: str = "") -> Tokens:
         """Returns `tokens`."""
         return self.tokens()
-
-    def close(self) -> None:
-        """Does nothing."""
 
     def tokens(self) -> Tokens:
         """Yields the client's tokens; each broker's token is sent into the generator. Raises ValueError for a token

@@ -17,10 +17,10 @@ from typing import Any
 
 from ...protocol.limits import INT32_MAX
 from ...protocol.security.jaas import parse_jaas
-from ...protocol.security.key_stores import JKS, PEM, KeyStore, StoreError, TrustStore, set_cipher_suites, set_protocols
+from ...protocol.security.key_stores import PEM, KeyStore, StoreError, TrustStore, set_cipher_suites, set_protocols
 from ...protocol.security.oauthbearer import trust_options
 from .assertion import Assertion
-from .bearer import Backoff, Endpoint, bearer_login
+from .bearer import Endpoint, bearer_login
 from .errors import ConfigError
 from .kerberos import kerberos_login
 from .sasl import GSSAPI, MECHANISMS, OAUTHBEARER, Login, LoginMethod
@@ -166,7 +166,7 @@ class SecurityOptions:
                 raise ConfigError(f"sasl.login.retry.{name} must be an integer from 0 to {INT32_MAX}, not {ms!r}")
         url = self.sasl_oauthbearer_token_endpoint_url
         endpoint = None if url is None else self._endpoint(url, options)
-        return bearer_login(self.sasl_oauth_token_provider, endpoint, options, Backoff(first_ms, max_ms))
+        return bearer_login(self.sasl_oauth_token_provider, endpoint, options, first_ms, max_ms)
 
     def _endpoint(self, url: str, options: Mapping[str, str]) -> Endpoint:
         retriever = self.sasl_oauthbearer_jwt_retriever_class.removeprefix(RETRIEVERS)
@@ -189,23 +189,12 @@ class SecurityOptions:
 
     def _assertion(self, is_grant: bool) -> Assertion | None:
         """Returns how assertions are made; None for client credentials with a secret."""
-        file, issuer = self.sasl_oauthbearer_assertion_file, self.sasl_oauthbearer_assertion_claim_iss
-        if not is_grant and file is None and issuer is None:
+        names = [one.name for one in dataclasses.fields(Assertion)]
+        given = {name: getattr(self, f"sasl_oauthbearer_assertion_{name}") for name in names}
+        if not is_grant and given["file"] is None and given["claim_iss"] is None:
             return None
         try:
-            return Assertion(
-                file=file,
-                algorithm=self.sasl_oauthbearer_assertion_algorithm,
-                key_file=self.sasl_oauthbearer_assertion_private_key_file,
-                passphrase=self.sasl_oauthbearer_assertion_private_key_passphrase,
-                template_file=self.sasl_oauthbearer_assertion_template_file,
-                audience=self.sasl_oauthbearer_assertion_claim_aud,
-                issuer=issuer,
-                subject=self.sasl_oauthbearer_assertion_claim_sub,
-                lifetime_s=self.sasl_oauthbearer_assertion_claim_exp_seconds,
-                age_s=self.sasl_oauthbearer_assertion_claim_nbf_seconds,
-                has_id=self.sasl_oauthbearer_assertion_claim_jti_include,
-            )
+            return Assertion(**given)
         except ValueError as error:
             raise ConfigError(str(error)) from None
 
@@ -267,13 +256,7 @@ class SecurityOptions:
             if self.ssl_truststore_location is not None or self.ssl_truststore_certificates is not None:
                 raise StoreError("ssl.ca.location cannot be combined with ssl.truststore.location or .certificates")
             return TrustStore(PEM, self.ssl_ca_location)
-        inline = self.ssl_truststore_certificates
-        return TrustStore(
-            self.ssl_truststore_type or (JKS if inline is None else PEM),
-            self.ssl_truststore_location,
-            self.ssl_truststore_password,
-            inline,
-        )
+        return TrustStore.of(self._value)
 
     def _key_store(self) -> KeyStore:
         certificate, key = self.ssl_certificate_location, self.ssl_key_location
@@ -285,15 +268,10 @@ class SecurityOptions:
             if key is None:  # one file with both
                 return KeyStore(PEM, certificate, key_password=self.ssl_key_password)
             return KeyStore(PEM, key_password=self.ssl_key_password, chain=_text(certificate), key=_text(key))
-        inline = self.ssl_keystore_key
-        return KeyStore(
-            self.ssl_keystore_type or (JKS if inline is None else PEM),
-            self.ssl_keystore_location,
-            self.ssl_keystore_password,
-            self.ssl_key_password,
-            self.ssl_keystore_certificate_chain,
-            inline,
-        )
+        return KeyStore.of(self._value)
+
+    def _value(self, name: str) -> str | None:
+        return getattr(self, name.replace(".", "_"))
 
 
 def _module_options(text: str) -> dict[str, str]:
@@ -314,11 +292,6 @@ def _text(path: str) -> str:
         return Path(path).read_text(errors="replace")
     except (OSError, ValueError) as error:
         raise StoreError(f"{path}: {error.strerror if isinstance(error, OSError) else error}") from None
-
-
-def security_of(options: SecurityOptions) -> dict[str, Any]:
-    """Returns the security options of a client as keyword arguments of another one."""
-    return {field.name: getattr(options, field.name) for field in dataclasses.fields(SecurityOptions)}
 
 
 def is_security(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Blocking calls of the client, each in a thread of its own."""
+"""Blocking calls of the client, each in a thread of its own, and futures that nothing awaits."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+def mark_retrieved(future: asyncio.Future[Any]) -> None:
+    """Marks the exception of a future as retrieved, so that asyncio does not log one that is never awaited; a callback
+    of the future."""
+    if not future.cancelled():
+        future.exception()
 
 
 async def in_thread(work: Callable[[], T], name: str) -> T:

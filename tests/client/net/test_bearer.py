@@ -19,11 +19,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from ottla.broker.clock import wall_ms
 from ottla.client import Consumer, Producer
 from ottla.client.net import bearer, clock
-from ottla.client.net.bearer import Backoff, BearerLogin, Token, provider_source
+from ottla.client.net.bearer import BearerLogin, Token, provider_source
 from ottla.client.net.cluster import Cluster
-from ottla.client.net.config_file import read_settings, security_values
 from ottla.client.net.errors import ConfigError, KafkaError
-from ottla.client.net.options import ClientOptions
+from ottla.client.net.options import ClientOptions, read_settings, security_values
 from ottla.client.net.security import RETRIEVERS
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
@@ -148,7 +147,7 @@ class Tokens:
 
 async def test_token_is_used_for_four_fifths_of_its_lifetime(wall: Wall) -> None:
     source = Tokens()
-    login = BearerLogin(provider_source(source))
+    login = BearerLogin(provider_source(source), {})
     found = await asyncio.gather(*(first_of(login) for _ in range(5)))
     assert {one.token for one in found} == {"t1"} and source.count == 1
     wall.ms += 79_999
@@ -165,7 +164,7 @@ async def test_refused_token_is_not_used_again(wall: Wall) -> None:
         given.append(unsecured_token({"sub": str(len(given)), "iat": NOW_MS / 1000, "exp": NOW_MS / 1000 + 60}))
         return given[-1]
 
-    login = BearerLogin(provider_source(provide))
+    login = BearerLogin(provider_source(provide), {})
     first, late = await login.begin(), await login.begin()
     assert next(first) == next(late) and len(given) == 1
     assert first.send(b'{"status":"invalid_token"}') == b"\x01"
@@ -176,7 +175,7 @@ async def test_refused_token_is_not_used_again(wall: Wall) -> None:
 
 async def test_token_serves_until_its_end_while_there_is_no_new_one(wall: Wall) -> None:
     source = Tokens()
-    login = BearerLogin(provider_source(source), backoff=Backoff(0, 0))
+    login = BearerLogin(provider_source(source), {}, 0, 0)
     await first_of(login)
     source.fails = 1000
     wall.ms += 99_999
@@ -199,9 +198,9 @@ def test_failed_attempts_are_repeated_with_growing_pauses() -> None:
             times.append(loop.time())
             return await source()
 
-        await first_of(BearerLogin(provider_source(get), backoff=Backoff(100, 10_000)))
+        await first_of(BearerLogin(provider_source(get), {}))
         source.fails = 1000
-        late = BearerLogin(provider_source(get), backoff=Backoff(100, 1000))
+        late = BearerLogin(provider_source(get), {}, 100, 1000)
         begun = loop.time()
         with pytest.raises(KafkaError):
             await late.begin()

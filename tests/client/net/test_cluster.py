@@ -258,15 +258,15 @@ def test_metadata_request_has_the_configured_fields(
     assert (request.include_message_format, request.allow_auto_topic_creation) == (sent, allowed)
 
 
-def test_all_topics_returns_every_topic(network: ScriptedNetwork) -> None:
+def test_metadata_without_names_returns_every_topic(network: ScriptedNetwork) -> None:
     broker = network.broker(versions=MODERN)
     metadata_in_turn(broker, metadata(ONE), metadata(ONE, {"t": {0: 1}, "u": 29}))
 
     async def main() -> None:
         cluster = cluster_of()
         await cluster.start()
-        found = await cluster.all_topics()
-        assert {name: topic.error for name, topic in found.items()} == {"t": 0, "u": 29}
+        found = await cluster.metadata()
+        assert {topic.name: topic.error_code for topic in found.topics} == {"t": 0, "u": 29}
         assert not cluster.topics
         await cluster.close()
 
@@ -603,7 +603,7 @@ def test_close_fails_all_waiting_calls(network: ScriptedNetwork) -> None:
             asyncio.ensure_future(call)
             for call in (
                 cluster.topic("t"), cluster.refresh(), cluster.coordinator("g"), cluster.connection(2),
-                cluster.all_topics(),
+                cluster.metadata(),
             )
         ]  # fmt: skip
         await asyncio.sleep(1)
@@ -642,7 +642,7 @@ async def test_cluster_of_each_release_over_sockets(release: str, tmp_path: Path
         connection = await cluster.connection(1)
         assert connection.version_of(ApiVersionsRequest if is_new else MetadataRequest) >= 0
         assert (await cluster.coordinator("group", timeout_s=15)).port == broker.ports[0]
-        assert set(await cluster.all_topics()) >= {"made", "auto"}
+        assert {topic.name for topic in (await cluster.metadata()).topics} >= {"made", "auto"}
         await cluster.close()
 
 

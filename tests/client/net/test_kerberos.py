@@ -15,10 +15,9 @@ from ottla.broker.config.sources import read_properties_file
 from ottla.broker.config.values import Config
 from ottla.broker.security.sasl.kerberos import KeytabAcceptor
 from ottla.client import Admin, Consumer, Producer
-from ottla.client.net.config_file import security_values
 from ottla.client.net.errors import ConfigError, ConnectionLost, KafkaError
 from ottla.client.net.kerberos import KerberosLogin
-from ottla.client.net.options import ClientOptions
+from ottla.client.net.options import ClientOptions, security_values
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.security.kerberos import LOGIN_MODULE, OFFER
 from ottla_testing.broker import harness

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ottla.client
-from ottla.client.net.errors import ConfigError, KafkaError, NoSuchTopic, is_retriable, is_stale_metadata
+from ottla.client.net.errors import ConfigError, KafkaError, NoSuchTopic, is_retriable
 from ottla.client.net.options import ClientOptions, parse_addresses
 from ottla.protocol.errors import ErrorCode
 
@@ -75,7 +75,7 @@ def test_error_table_equals_that_of_kafka_python() -> None:
     assert len(codes) > 80
     differ = {code.name for code in codes if bool(other[code].retriable) != is_retriable(code)}
     assert differ == {ErrorCode.CORRUPT_MESSAGE.name}
-    assert all(is_retriable(code) for code in ErrorCode if is_stale_metadata(code))
+    assert all(is_retriable(code) for code in ErrorCode if KafkaError(code).stale_metadata)
 
 
 def test_kinds_of_errors_equal_the_exception_classes_of_kafka() -> None:

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from ottla.client.net.connection import THROTTLED_SINCE, Connection, connect, response_class
+from ottla.client.net.connection import THROTTLED_SINCE, Connection, connect
 from ottla.client.net.errors import RequestTimedOut
 from ottla.protocol import messages
 from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
-from ottla.protocol.schema import spec
+from ottla.protocol.schema import response_class, spec
 from ottla_testing.client.scripted import SILENT, Later, ScriptedBroker, ScriptedNetwork, metadata
 from ottla_testing.each import each
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker.config.authorizer import AuthorizerSettings
+from ottla.broker.config.java_classes import AuthorizerSettings
 from ottla.broker.security.standard import StandardAuthorizer
 from ottla.protocol.messages.security.create_acls import CreateAclsRequest
 from ottla.protocol.messages.security.delete_acls import DeleteAclsRequest

@@ -300,7 +300,7 @@ class World:
 
     def verify(self) -> None:
         """Verifies a batch whose producer then fails: its verification guard ages."""
-        self._some_partition().verify(self.rng.randrange(20_000, 20_050), 0, now_ms=self.clock.now_ms())
+        self._some_partition().log.verify(self.rng.randrange(20_000, 20_050), 0, now_ms=self.clock.now_ms())
 
     def delete_a_topic(self) -> None:
         if self.rng.random() < 0.2:

@@ -22,7 +22,7 @@ from typing import Any, Self
 from ottla.broker.clock import ManualClock
 from ottla.broker.config.serve_options import serve_options
 from ottla.broker.config.values import Config
-from ottla.broker.faults import Faults
+from ottla.broker.faults.rule_set import Faults
 from ottla.broker.metadata.topology import NOTHING_NOTED, TopologyNote
 from ottla.broker.network import server
 from ottla.broker.recording.ring import Ring

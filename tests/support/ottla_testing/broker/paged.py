@@ -16,7 +16,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 
 from ottla.broker import Embedded
 from ottla.broker.testing.embedded import AclEntry
-from ottla.client.consumer.group_protocol import assignment_bytes, subscription_bytes
+from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription, assignment_bytes, subscription_bytes
 from ottla.protocol.messages.groups.join_group import JoinGroupRequest
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.groups.sync_group import SyncGroupRequest
@@ -283,7 +283,8 @@ def sent(*values: bytes | None, at_ms: int = START_MS, key: bytes | None = None,
 
 
 async def _join(client: Client, group: str, topic: str) -> None:
-    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=subscription_bytes([topic], [], -1))
+    subscription = subscription_bytes(ConsumerProtocolSubscription(topics=[topic]))
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=subscription)
     joined = await client.call(
         JoinGroupRequest(
             group_id=group,
@@ -298,7 +299,7 @@ async def _join(client: Client, group: str, topic: str) -> None:
     )
     assert joined.error_code == 0
     given = SyncGroupRequest.SyncGroupRequestAssignment(
-        member_id=joined.member_id, assignment=assignment_bytes([(topic, 0), (topic, 1)])
+        member_id=joined.member_id, assignment=assignment_bytes([(topic, [0, 1])])
     )
     synced = await client.call(
         SyncGroupRequest(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.broker.share.values import SharePartitionKey
+from ottla.broker.groups.share.state import SharePartitionKey
 from ottla.protocol.messages.share.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from ottla.protocol.messages.share.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from ottla.protocol.messages.share.delete_share_group_state import DeleteShareGroupStateRequest
 from ottla.protocol.messages.share.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from ottla.protocol.messages.share.initialize_share_group_state import InitializeShareGroupStateRequest
+from ottla.protocol.messages.share.parts import StateBatch
 from ottla.protocol.messages.share.read_share_group_state import ReadShareGroupStateRequest
 from ottla.protocol.messages.share.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
 from ottla.protocol.messages.share.share_acknowledge import ShareAcknowledgeRequest
@@ -74,7 +75,7 @@ async def reads_share_state(world: World, version: int) -> None:
 async def writes_share_state(world: World, version: int) -> None:
     await initialize(world.client, (world.topic_id, 0))
     made = WriteShareGroupStateRequest.WriteStateData
-    batch = made.PartitionData.StateBatch(first_offset=4, last_offset=5, delivery_state=2, delivery_count=1)
+    batch = StateBatch(first_offset=4, last_offset=5, delivery_state=2, delivery_count=1)
     one = made.PartitionData(partition=0, state_epoch=0, leader_epoch=0, start_offset=3, state_batches=[batch])
     if version >= 1:
         one.delivery_complete_count = 2

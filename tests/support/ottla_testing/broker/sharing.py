@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.share.initialize_share_group_state import InitializeShareGroupStateRequest
+from ottla.protocol.messages.share.parts import AcknowledgementBatch
 from ottla.protocol.messages.share.share_acknowledge import ShareAcknowledgeRequest
 from ottla.protocol.messages.share.share_fetch import ShareFetchRequest
 from ottla.protocol.records import formats
@@ -108,7 +109,7 @@ class Member:
         epoch: int | None = None,
         **more: Any,
     ) -> ShareFetchRequest:
-        made, batch = ShareFetchRequest.FetchTopic, ShareFetchRequest.FetchTopic.FetchPartition.AcknowledgementBatch
+        made, batch = ShareFetchRequest.FetchTopic, AcknowledgementBatch
         fields: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 1, "max_records": 500, "batch_size": 500} | more
         topics: dict[bytes, list[Any]] = {}
         for topic_id, index in dict.fromkeys((*partitions, *acks)):
@@ -153,7 +154,7 @@ class Member:
     ) -> dict[tuple[bytes, int], int]:
         """Acknowledges with the next epoch of the session; returns the error codes by partition."""
         made = ShareAcknowledgeRequest.AcknowledgeTopic
-        batch = made.AcknowledgePartition.AcknowledgementBatch
+        batch = AcknowledgementBatch
         request = ShareAcknowledgeRequest(
             group_id=self.group,
             member_id=self.name,

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.protocol.messages.streams.streams_group_heartbeat import (
-    Endpoint,
-    KeyValue,
-    StreamsGroupHeartbeatRequest,
-    TaskIds,
-    TopicInfo,
-)
+from ottla.protocol.messages.streams.parts import Endpoint, KeyValue, Subtopology, TaskIds, TopicInfo
+from ottla.protocol.messages.streams.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 GROUP = "k"
 Topology = StreamsGroupHeartbeatRequest.Topology
-Subtopology = Topology.Subtopology
 
 
 def internal(name: str, partitions: int = 0, policy: str | None = None, factor: int = -1) -> TopicInfo:

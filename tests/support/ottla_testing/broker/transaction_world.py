@@ -311,7 +311,7 @@ class World:
                     one.outcome = "aborted"
 
     async def checkpoint(self) -> None:
-        self.state.logs.directories[0].data.write_checkpoints()
+        self.state.logs.directories[0].write_checkpoints()
 
     async def idle(self) -> None:
         """Runs the event loop until nothing is left to do."""

@@ -12,14 +12,13 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ottla.client.net.connection import response_class
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.headers import read_prefix, read_rest, response_header
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.records.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
-from ottla.protocol.schema import Versions, spec
+from ottla.protocol.schema import Versions, response_class, spec
 from ottla_testing.client.simulated_loop import SimulatedLoop
 
 CLOSE = object()

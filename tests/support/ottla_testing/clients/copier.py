@@ -354,6 +354,7 @@ class Copier:
 def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable()
+    faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)  # to find out where it hangs
     signal.signal(signal.SIGTERM, lambda number, _: STOP.append(number))
     settings = json.loads(sys.argv[1])

@@ -110,7 +110,8 @@ def committed_offsets(admin: AdminClient, group: str, topic: str) -> dict[int, i
 
 class Loop:
     """One transactional id, whose process is restarted after each end. `committed` counts the records that its
-    processes report as copied, `lives` its starts, `events` are all its lines.
+    processes report as copied, `lives` its starts, `events` are all its lines. Before `is_ready` SIGTERM kills the
+    process, which then has no handler for it.
     """
 
     def __init__(self, pipelines: Pipelines, settings: Settings) -> None:
@@ -118,6 +119,7 @@ class Loop:
         self.committed = 0
         self.lives = 0
         self.events: list[dict[str, Any]] = []
+        self.is_ready = False
         self.process: subprocess.Popen[str] | None = None
         self._pipelines = pipelines
         self._reader: threading.Thread | None = None
@@ -132,6 +134,7 @@ class Loop:
 
     def start(self, seed: int, dies: tuple[int, str, float] | None = None) -> None:
         self.lives += 1
+        self.is_ready = False
         given = dataclasses.replace(self.settings, seed=seed, dies=dies, address=self._pipelines.broker.address)
         command = [sys.executable, str(PROGRAM), json.dumps(dataclasses.asdict(given))]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -146,6 +149,7 @@ class Loop:
                 except ValueError:
                     event = {"said": line.rstrip()}
                 self.events.append(event)
+                self.is_ready |= "ready" in event
                 self.committed += int(event.get("committed", 0))
                 self._pipelines.changed.notify_all()
         with self._pipelines.changed:
@@ -162,7 +166,7 @@ class Loop:
         assert self.process
         self.process.terminate()
         self.gone()
-        assert self.process.returncode in (0, -9), self.events[-10:]
+        assert self.process.returncode in (0, -9), (self.name, self.process.returncode, self.events[-10:])
 
     def gone(self) -> None:
         assert self.process and self.process.stdout and self._reader

@@ -11,6 +11,7 @@ from typing import Any
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.share.parts import AcknowledgementBatch
 from ottla.protocol.messages.share.share_acknowledge import ShareAcknowledgeRequest
 from ottla.protocol.messages.share.share_fetch import ShareFetchRequest
 from ottla.protocol.messages.share.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -140,7 +141,7 @@ class Sharing:
         """Acquires records, and acknowledges others with the same request."""
         made = ShareFetchRequest.FetchTopic
         given = acks or ({self._name(place): {} for place in self._gaps} if self._epoch else {})
-        batches = self._batches(given, made.FetchPartition.AcknowledgementBatch)
+        batches = self._batches(given, AcknowledgementBatch)
         added = [place for place in self._assigned if place not in self._fetched]
         gone = [place for place in self._fetched if place not in self._assigned]
         topics: dict[bytes, list[Any]] = {}
@@ -191,7 +192,7 @@ class Sharing:
         """Acknowledges records."""
         made = ShareAcknowledgeRequest.AcknowledgeTopic
         topics: dict[bytes, list[Any]] = {}
-        batches = self._batches(acks, made.AcknowledgePartition.AcknowledgementBatch)
+        batches = self._batches(acks, AcknowledgementBatch)
         for (topic_id, index), given in batches.items():
             topics.setdefault(topic_id, []).append(
                 made.AcknowledgePartition(partition_index=index, acknowledgement_batches=given)

@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from ottla.pipeline.jobs.audit.report import AuditReport
 from ottla.pipeline.jobs.audit.steps import Audit
-from ottla.pipeline.jobs.partitions import topic_ids
+from ottla.protocol.internal_records.metadata_values import topic_ids
 from ottla.protocol.records.batch import Record
 from ottla.storage import inspect
 from ottla.storage.check.directory import Verification
@@ -26,6 +26,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.follower_log import FollowerLog
 from ottla.storage.format import checkpoint
 from ottla.storage.io.files import DiskFiles
+from ottla.storage.log_dir import metadata_log
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.producers import snapshot, txn_index
 from ottla_testing.protocol.batches import batch_of
@@ -187,7 +188,10 @@ def shown(findings: Sequence[Finding]) -> list[str]:
 def verified(root: Path, *, records: bool = True, gaps: bool = False) -> list[Finding]:
     """Returns the findings of `ottla verify`."""
     found = Verification(
-        root, deep=records, may_have_gaps=lambda topic: gaps, topic_ids=lambda: topic_ids(str(root))
+        root,
+        deep=records,
+        may_have_gaps=lambda topic: gaps,
+        topic_ids=lambda: topic_ids(metadata_log.values(str(root))),
     ).findings()
     return [one for one in found if one.wrong]
 

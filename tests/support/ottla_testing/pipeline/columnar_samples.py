@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ottla.pipeline.readers.columnar import ALL_COLUMNS, EncodeOptions, Options, batches, decode, encode
+from ottla.pipeline.readers.columnar import EncodeOptions, Options, batches, decode, encode
+from ottla.pipeline.readers.columnar.columns import ALL_COLUMNS
 from ottla.protocol.records import formats, legacy
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords

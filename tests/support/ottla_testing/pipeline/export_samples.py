@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ottla.pipeline.backend import Selection
+from ottla.pipeline.backend import Backend, Selection
 from ottla.pipeline.jobs.export import layout
 from ottla.pipeline.jobs.export.commit import Committer, Settings
 from ottla.pipeline.jobs.export.manifest import exported_files
-from ottla.pipeline.jobs.export.plan import Plan, Request, Source, plan
+from ottla.pipeline.jobs.export.plan import Plan, Request, plan
 from ottla.pipeline.jobs.export.report import ExportReport
 from ottla.pipeline.jobs.export.tables import opener, with_columns
 from ottla.pipeline.jobs.export.tasks import Form, Work, Written, write
@@ -49,7 +49,7 @@ def a_log(root: Path, topic: str, partition: int, batches: Sequence[Sequence[Rec
 
 
 def exported(
-    source: Path | Source,
+    source: Path | Backend,
     root: Path | str,
     *,
     files: Files = DISK,
@@ -65,7 +65,7 @@ def exported(
     settings = settings or Settings()
     table = opener(str(root), form) if table is None else table
     export_request = Request(selection or Selection(), committed=settings.isolation == "read_committed", **request)
-    backend: Source = FileBackend([str(source)], part_bytes=part_bytes) if isinstance(source, Path) else source
+    backend: Backend = FileBackend([str(source)], part_bytes=part_bytes) if isinstance(source, Path) else source
     with backend as logs, _committer(files).open(str(root), settings, files=files, table=table) as opened:
         made = plan(logs, opened.manifest, export_request, str(root), with_columns(form, opened.table))
         report = ExportReport(str(root), settings.format, made)

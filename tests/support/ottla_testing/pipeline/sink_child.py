@@ -1,7 +1,8 @@
 """A process with a query whose tasks die: `sink_child.py FOLDER SEED OPTIONS`, until it is killed.
 
-Every other attempt of a task raises or kills its own process, anywhere among its rows, or after the last one, when all
-are sent but the result is not reported; Spark tries each four times. The process ends when its stdin is closed.
+The first attempt of all, and half of those after it, raises or kills its own process, anywhere among its rows, or after
+the last one, when all are sent but the result is not reported; Spark tries each task four times. The process ends when
+its stdin is closed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def mortal(work: Any, batches: Iterator[Any]) -> Iterator[Any]:
     assert context is not None
     attempt = context.attemptNumber()
     chance = random.Random(f"{SEED} {work.grant} {context.partitionId()} {attempt}")
-    left = chance.randrange(MOST) if attempt < 3 and chance.random() < 0.5 else None
+    dies = attempt < 3 and (chance.random() < 0.5 or not os.path.exists(DEATHS))
+    left = chance.randrange(MOST) if dies else None
     is_quiet = chance.random() < 0.5
 
     def die() -> None:

@@ -1,9 +1,9 @@
 """A process that writes rows with failing tasks: FOLDER SEED READ COUNT OPTIONS OPTIONS.
 
-It first copies the topic of READ: an attempt of a task may raise anywhere among its rows, or after all of them; Spark
-tries each task four times. Then it writes COUNT rows: a task loses the shuffle files while it sends its rows, and they
-are computed again in another order. Prints a line of JSON after each; the arguments are JSON, too. The process ends
-with its standard input.
+It first copies the topic of READ: the first attempt of all, and half of those after it, raises anywhere among its rows,
+or after all of them; Spark tries each task four times. Then it writes COUNT rows: a task loses the shuffle files while
+it sends its rows, and they are computed again in another order. Prints a line of JSON after each; the arguments are
+JSON, too. The process ends with its standard input.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def mortal(name: str, seed: str) -> Callable[..., Iterator[pa.RecordBatch]]:
         context = TaskContext.get()
         assert context is not None
         chance = random.Random(f"{seed} {name} {context.partitionId()} {context.attemptNumber()}")
-        left = chance.randrange(MOST) if context.attemptNumber() < 3 and chance.random() < 0.5 else None
+        dies = context.attemptNumber() < 3 and (chance.random() < 0.5 or not noted(DEATHS))
+        left = chance.randrange(MOST) if dies else None
 
         def act(seen: int) -> None:
             if left is not None and seen >= left:

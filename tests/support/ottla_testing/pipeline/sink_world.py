@@ -11,7 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.broker.testing.embedded import Embedded
-from ottla.pipeline.sink import Grant, Sent, SinkOptions, SinkTransaction, send
+from ottla.pipeline.sink.options import SinkOptions
+from ottla.pipeline.sink.task_writer import Sent, send
+from ottla.pipeline.sink.transaction import Grant, SinkTransaction
 from ottla_testing.patience import PATIENCE_MS
 from ottla_testing.pipeline import wire_world
 

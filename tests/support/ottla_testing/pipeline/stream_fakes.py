@@ -65,6 +65,9 @@ class FakeBackend:
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return dict.fromkeys(times)
 
+    def topic_id(self, topic: str) -> bytes:
+        return bytes(16)
+
     def pieces(self, ranges: Sequence[OffsetRange], wanted: Wanted, *, at_least: int | None) -> Sequence[Piece]:
         self.requested.append(ranges)
         return [FakePiece(part) for part in ranges]

@@ -170,7 +170,7 @@ def ours(log: dict[str, Any]) -> Iterator[list[list[Any]]]:
     """Returns the results of Ottla's passes over a recorded log, in the form of the recording."""
     from ottla.protocol.records import formats
     from ottla.storage.compaction.compaction import active_producers
-    from ottla.storage.producers.producer_state import replay
+    from ottla.storage.producers.producer_state import Producer, advance
 
     files = SimulatedFiles()
     stored = [
@@ -178,7 +178,10 @@ def ours(log: dict[str, Any]) -> Iterator[list[list[Any]]]:
     ]
     lay(files, [Laid(*part[:2], [part[2]]) for part in stored], {part[0]: [part[3]] for part in stored if part[3]})
     whole = b"".join(part[2] for part in stored)
-    known = active_producers(replay((header for _, header in formats.headers(whole)), 0))
+    producers: dict[int, Producer] = {}
+    for _, header in formats.headers(whole):
+        advance(producers, header, 0)
+    known = active_producers(producers)
     dirty = 0
     for now_ms, end, _ in log["passes"]:
         done = clean_once(

@@ -403,7 +403,7 @@ class World:
             ]
         except OSError as error:  # an injected error
             raise StorageError("the segments cannot be looked at") from error
-        stable = min(log.last_stable_offset, log.active_segment_offset)
+        stable = min(log.last_stable_offset, log.segments[-1].base_offset)
         end_offset = max([one.base_offset for one in log.segments if one.base_offset <= stable], default=0)
         task = Clean(
             f"{DATA}/{log.topic}-{log.partition}",

@@ -57,7 +57,8 @@ def tree(root: Path) -> Tree:
 
 
 def wrong(root: Path, *, gaps: bool = False) -> list[Finding]:
-    return [f for f in Verification(root, may_have_gaps=lambda topic: gaps).findings() if f.wrong]
+    verification = Verification(root, may_have_gaps=lambda topic: gaps, topic_ids=lambda: {"orders": TOPIC_ID})
+    return [f for f in verification.findings() if f.wrong]
 
 
 def options(*, skip: bool = False, gaps: bool = False) -> Options:
