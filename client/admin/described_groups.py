@@ -5,16 +5,18 @@ and groups of the classic protocol. A request for each kind that the broker serv
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
-from ...protocol.errors import ErrorCode
+from ...protocol.consumer_protocol import read_assignment
+from ...protocol.errors import ErrorCode, MalformedMessage
 from ...protocol.messages.groups.consumer_group_describe import ConsumerGroupDescribeRequest
 from ...protocol.messages.groups.describe_groups import DescribeGroupsRequest
 from ...protocol.messages.share.share_group_describe import ShareGroupDescribeRequest
 from ...protocol.messages.streams.streams_group_describe import StreamsGroupDescribeRequest
-from ..consumer.group_protocol import read_assignment
 from ..net.connection import Connection
 from ..net.errors import ClientError, KafkaError, UnsupportedVersion
+from .calls import failure
 from .types import (
     CLASSIC,
     CONSUMER,
@@ -47,7 +49,7 @@ async def describe_at(connection: Connection, groups: Sequence[str], node_id: in
         response = await connection.request(request_class(group_ids=left, include_authorized_operations=False), version)
         for result in response.groups:
             if result.error_code not in OTHER_KIND:
-                failed = KafkaError(result.error_code, result.error_message or None) if result.error_code else None
+                failed = failure(result)
                 found[result.group_id] = failed or read(result, node_id)
         left = [name for name in groups if name not in found]
     if left:
@@ -62,37 +64,17 @@ def _partitions(assignment: Any) -> tuple[TopicPartition, ...]:
     )
 
 
-def _modern(kind: str, member_of: Callable[[Any], MemberDescription]) -> Callable[[Any, int], GroupDescription]:
-    def read(result: Any, node_id: int) -> GroupDescription:
-        return GroupDescription(
-            result.group_id,
-            result.group_state,
-            kind,
-            result.assignor_name,
-            node_id,
-            tuple(member_of(member) for member in result.members),
-            kind,
-            result.group_epoch,
-            result.assignment_epoch,
-        )
-
-    return read
-
-
-def _consumer_member(member: Any) -> MemberDescription:
-    return MemberDescription(
-        member.member_id,
-        member.instance_id,
-        member.client_id,
-        member.client_host,
-        _partitions(member.assignment),
-        b"",
-        b"",
-        member.member_epoch,
-        _partitions(member.target_assignment),
-        UPGRADED.get(member.member_type),
-        tuple(member.subscribed_topic_names),
-        member.subscribed_topic_regex,
+def _group(kind: str, member_of: Callable[[Any], MemberDescription], result: Any, node_id: int) -> GroupDescription:
+    return GroupDescription(
+        result.group_id,
+        result.group_state,
+        kind,
+        result.assignor_name or "",
+        node_id,
+        tuple(member_of(member) for member in result.members),
+        kind,
+        result.group_epoch,
+        result.assignment_epoch,
     )
 
 
@@ -110,27 +92,26 @@ def _share_member(member: Any) -> MemberDescription:
     )
 
 
-def _streams(result: Any, node_id: int) -> GroupDescription:
-    parts = result.topology.subtopologies or () if result.topology is not None else ()
-    sources = {
-        part.subtopology_id: [*part.source_topics, *(topic.name for topic in part.repartition_source_topics)]
-        for part in parts
-    }
-    return GroupDescription(
-        result.group_id,
-        result.group_state,
-        STREAMS,
-        result.assignor_name or "",
-        node_id,
-        tuple(_streams_member(member, sources) for member in result.members),
-        STREAMS,
-        result.group_epoch,
-        result.assignment_epoch,
-        result.topology.epoch if result.topology is not None else None,
+def _consumer_member(member: Any) -> MemberDescription:
+    return _share_member(member)._replace(
+        instance_id=member.instance_id,
+        target=_partitions(member.target_assignment),
+        upgraded=UPGRADED.get(member.member_type),
+        regex=member.subscribed_topic_regex,
     )
 
 
-def _streams_member(member: Any, sources: Mapping[str, Sequence[str]]) -> MemberDescription:
+def _streams(result: Any, node_id: int) -> GroupDescription:
+    topology = result.topology
+    sources = {
+        part.subtopology_id: [*part.source_topics, *(topic.name for topic in part.repartition_source_topics)]
+        for part in (topology.subtopologies or () if topology is not None else ())
+    }
+    found = _group(STREAMS, partial(_streams_member, sources), result, node_id)
+    return found if topology is None else found._replace(topology_epoch=topology.epoch)
+
+
+def _streams_member(sources: Mapping[str, Sequence[str]], member: Any) -> MemberDescription:
     tasks, target = _tasks(member.assignment), _tasks(member.target_assignment)
     return MemberDescription(
         member.member_id,
@@ -168,15 +149,15 @@ Kind: TypeAlias = (
     type[ConsumerGroupDescribeRequest] | type[ShareGroupDescribeRequest] | type[StreamsGroupDescribeRequest]
 )
 KINDS: tuple[tuple[Kind, Callable[[Any, int], GroupDescription]], ...] = (
-    (ConsumerGroupDescribeRequest, _modern(CONSUMER, _consumer_member)),
-    (ShareGroupDescribeRequest, _modern(SHARE, _share_member)),
+    (ConsumerGroupDescribeRequest, partial(_group, CONSUMER, _consumer_member)),
+    (ShareGroupDescribeRequest, partial(_group, SHARE, _share_member)),
     (StreamsGroupDescribeRequest, _streams),
 )
 
 
 def _classic(result: Any, node_id: int) -> GroupDescription | ClientError:
-    if result.error_code:
-        return KafkaError(result.error_code, result.error_message or None)
+    if (wrong := failure(result)) is not None:
+        return wrong
     if result.group_state == DEAD:
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {result.group_id!r} does not exist")
     members = tuple(
@@ -201,6 +182,7 @@ def _assigned(data: bytes, protocol_type: str) -> tuple[TopicPartition, ...]:
     if protocol_type != CONSUMER:
         return ()
     try:
-        return tuple(read_assignment(data))
-    except ClientError:
+        found = read_assignment(data).assigned_partitions
+    except MalformedMessage:
         return ()
+    return tuple((one.topic, index) for one in found for index in one.partitions)

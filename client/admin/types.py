@@ -7,20 +7,14 @@ from enum import Enum, IntEnum
 
 from ...protocol.acls import AclOperation, PatternType, PermissionType
 from ...protocol.acls import ResourceType as AclResourceType
+from ...protocol.config_codes import Code, ConfigSource
+from ...protocol.config_codes import ConfigType as ConfigType
 from ...protocol.named import NamedTuple
 from ..net.errors import ClientError
 from ..net.metadata import Node
 
 DEFAULT_COUNT = -1  # of partitions or replicas: the broker's default (KIP-464)
 TopicPartition = tuple[str, int]
-
-
-class _Code(IntEnum):
-    """A code of the protocol; one that is newer than this client becomes UNKNOWN."""
-
-    @classmethod
-    def _missing_(cls, value: object) -> IntEnum:
-        return cls(0)
 
 
 class NewTopic(NamedTuple):
@@ -92,7 +86,7 @@ class ClusterDescription(NamedTuple):
 # Configs
 
 
-class ResourceType(_Code):
+class ResourceType(Code):
     """The type of a resource with configs."""
 
     UNKNOWN = 0
@@ -101,35 +95,6 @@ class ResourceType(_Code):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
-
-
-class ConfigSource(_Code):
-    """The source of a config's value."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    DYNAMIC_BROKER_LOGGER = 6
-    CLIENT_METRICS = 7
-    GROUP = 8
-
-
-class ConfigType(_Code):
-    """The type of a config's value (Kafka 2.6 and later)."""
-
-    UNKNOWN = 0
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
 
 
 class ConfigResource(NamedTuple):
@@ -442,7 +407,7 @@ class AclFilter(NamedTuple):
 # Users
 
 
-class ScramMechanism(_Code):
+class ScramMechanism(Code):
     """The SCRAM mechanism of a credential."""
 
     UNKNOWN = 0

@@ -9,7 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ...protocol.errors import ErrorCode
+from ...protocol.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    assignment_bytes,
+    read_assignment,
+    read_subscription,
+    subscription_bytes,
+)
+from ...protocol.errors import ErrorCode, MalformedMessage
 from ...protocol.messages.groups.heartbeat import HeartbeatRequest
 from ...protocol.messages.groups.join_group import JoinGroupRequest, JoinGroupResponse
 from ...protocol.messages.groups.leave_group import LeaveGroupRequest
@@ -17,10 +24,10 @@ from ...protocol.messages.groups.sync_group import SyncGroupRequest
 from ..net.cluster import Cluster
 from ..net.connection import Connection
 from ..net.errors import ClientClosed, ClientError, ConnectionLost, KafkaError, UnsupportedVersion
+from ..net.metadata import by_topic
 from .assignors import ASSIGNORS, Member
 from .group import Group, Reader
 from .group_offsets import MOVED
-from .group_protocol import assignment_bytes, read_assignment, read_subscription, subscription_bytes
 from .list_offsets import TopicPartition
 from .options import ConsumerOptions
 
@@ -62,13 +69,13 @@ class ClassicGroup(Group):
             self._change("commit during a rebalance")
         return False
 
-    async def close(self, leave: bool) -> None:
+    async def close(self) -> None:
         """Implements `Group.close`."""
         if self._task is not None:
             self._task.cancel()
         if self._joining_at is not None:
             self._joining_at.close()  # the broker sends no other response before that of the join
-        await super().close(leave)
+        await super().close()
 
     # The cycle of a member
 
@@ -102,6 +109,8 @@ class ClassicGroup(Group):
                 break
             except ClientClosed:
                 raise
+            except MalformedMessage as error:  # of another member's subscription, or of the assignment
+                raise ClientError(str(error)) from error
             except ClientError as error:
                 self._check_age(error)
                 await self._met(error)
@@ -133,9 +142,7 @@ class ClassicGroup(Group):
             return
         if code in GONE:
             self._forget(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
-        elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-            pass
-        elif not error.retriable:
+        elif code != ErrorCode.REBALANCE_IN_PROGRESS and not error.retriable:
             raise error
         if isinstance(error, ConnectionLost) or code in MOVED:
             self._cluster.expire_coordinator(self.group)
@@ -147,7 +154,9 @@ class ClassicGroup(Group):
         version = connection.version_of(JoinGroupRequest)
         session_ms = options.session_timeout_ms if version else min(options.session_timeout_ms, V0_SESSION_MS)
         rebalance_ms = options.max_poll_interval_ms if version else session_ms
-        metadata = subscription_bytes(self._topics, (), self._last_generation)
+        # Without user data and rack, as the Java client writes it; brokers do not parse it.
+        subscription = ConsumerProtocolSubscription(topics=sorted(self._topics), generation_id=self._last_generation)
+        metadata = subscription_bytes(subscription)
         request = JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=session_ms,
@@ -192,7 +201,7 @@ class ClassicGroup(Group):
         if assignor is None:
             raise ClientError(f"the group chose the assignor {joined.protocol_name!r}, which this member does not have")
         assigned = assignor(members, self._counts)
-        return {member_id: assignment_bytes(partitions) for member_id, partitions in assigned.items()}
+        return {who: assignment_bytes(by_topic(sorted(partitions)).items()) for who, partitions in assigned.items()}
 
     def _counted(self, topics: frozenset[str]) -> dict[str, int]:
         known = self._cluster.topics
@@ -218,7 +227,8 @@ class ClassicGroup(Group):
         response = await connection.request(request, version, timeout_s=timeout_s)
         if response.error_code:
             raise KafkaError(response.error_code, f"assignment of group {self.group!r}")
-        return read_assignment(response.assignment)
+        found = read_assignment(response.assignment).assigned_partitions
+        return [(one.topic, index) for one in found for index in one.partitions]
 
     # Heartbeats
 

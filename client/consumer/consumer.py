@@ -7,9 +7,9 @@ Owns the public calls, deserializers and waiting. Fetch requests are in `fetcher
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from random import Random
-from types import TracebackType
 from typing import Any
 
 from ..net.cluster import Cluster
@@ -22,7 +22,7 @@ from .fetcher import Fetcher
 from .group import Group
 from .group_offsets import NOT_A_MEMBER, GroupMetadata, GroupOffsets, OffsetAndMetadata, read_offsets
 from .list_offsets import EARLIEST, LATEST, FoundOffset, TopicPartition
-from .options import ConsumerOptions, with_own_names
+from .options import CONSUMER_ALIASES, ConsumerOptions
 from .positions import PartitionState
 from .records import ConsumerRecord
 
@@ -58,7 +58,7 @@ class Consumer:
         **options: Any,
     ) -> None:
         # Checked here, so that the error for an unknown name has the nearest known one.
-        values = field_values(ConsumerOptions, with_own_names(options))
+        values = field_values(ConsumerOptions, options, CONSUMER_ALIASES)
         self.options = ConsumerOptions(bootstrap=bootstrap, **values)
         if (topics is None) == (assign is None):
             raise ConfigError("expected either topics or assign")
@@ -82,7 +82,7 @@ class Consumer:
 
         `more` are the other parameters: topics or assign, deserializers. Raises ConfigError.
         """
-        values = field_values(ConsumerOptions, with_own_names(config))
+        values = field_values(ConsumerOptions, config, CONSUMER_ALIASES)
         return cls(values.pop("bootstrap", "127.0.0.1:9092"), **values, **more)
 
     # Start and stop
@@ -127,7 +127,7 @@ class Consumer:
                 await self._progress.commit_done(min(self.options.default_api_timeout_ms / 1000, STOP_COMMIT_S))
             await self._progress.close()
             if self._group is not None:
-                await self._group.close(leave=True)
+                await self._group.close()
             await self._fetcher.close()
         await self._cluster.close()
 
@@ -135,9 +135,7 @@ class Consumer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     def _open(self) -> Fetcher:
@@ -209,23 +207,17 @@ class Consumer:
         if room < 1:
             raise ConfigError(f"max_records must be 1 or more, not {room}")
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        while True:
-            try:
-                async with asyncio.timeout_at(deadline):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                while True:
                     if group is not None and group.is_changing:
                         await group.settled()
-            except TimeoutError:
-                return {}
-            found = self._taken(fetcher, room)
-            if found:
-                return found
-            fetcher.changed.clear()
-            try:
-                async with asyncio.timeout_at(deadline):
+                    if found := self._taken(fetcher, room):
+                        return found
+                    fetcher.changed.clear()
                     await fetcher.changed.wait()
-            except TimeoutError:
-                return {}
-            self._open()
+                    self._open()
+        return {}
 
     def _taken(self, fetcher: Fetcher, room: int) -> dict[TopicPartition, list[ConsumerRecord]]:
         taken: dict[TopicPartition, list[ConsumerRecord]] = {}

@@ -20,6 +20,7 @@ from ...protocol.messages.groups.consumer_group_heartbeat import (
 from ..net.cluster import Cluster
 from ..net.connection import Connection
 from ..net.errors import ClientClosed, ClientError, ConnectionLost, KafkaError, UnsupportedVersion
+from ..net.metadata import by_topic
 from .group import Group, Reader
 from .group_offsets import MOVED
 from .list_offsets import TopicPartition
@@ -172,12 +173,9 @@ class ConsumerGroup(Group):
         return response
 
     def _owned_ids(self) -> list[ConsumerGroupHeartbeatRequest.TopicPartitions]:
-        by_topic: dict[str, list[int]] = {}
-        for topic, index in sorted(self._owned):
-            by_topic.setdefault(topic, []).append(index)
         return [
             ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=self._cluster.topics[topic].id, partitions=indexes)
-            for topic, indexes in by_topic.items()
+            for topic, indexes in by_topic(sorted(self._owned)).items()
             if topic in self._cluster.topics
         ]
 

@@ -81,7 +81,7 @@ class Fetcher:
         """Replaces the assigned partitions; those that stay keep their state."""
         wanted = dict.fromkeys(partitions)
         for where in [where for where in self.states if where not in wanted]:
-            self.drop(where)
+            self.states.pop(where).refetch()  # its responses in flight are ignored
         for where in wanted:
             if where not in self.states:
                 state = self.states[where] = PartitionState(*where, self._options.max_partition_fetch_bytes)
@@ -93,10 +93,6 @@ class Fetcher:
         """Keeps the metadata of these topics up to date, also without an assigned partition."""
         self._topics = topics
         self.wake()
-
-    def drop(self, where: TopicPartition) -> None:
-        """Removes a partition; its responses in flight are ignored."""
-        self.states.pop(where).refetch()
 
     def _begin(self, state: PartitionState) -> None:
         if self._committed is not None:
@@ -363,8 +359,7 @@ class Fetcher:
                 partition_max_bytes=state.limit_bytes,
             )
             by_topic.setdefault(state.topic, []).append(one)
-        known = self._cluster.topics
-        ids = {name: known[name].id if name in known else ZERO_UUID for name in by_topic}
+        ids = self._cluster.topic_ids(by_topic)
         newest = FETCH_WITHOUT_IDS if ZERO_UUID in ids.values() else None
         options = self._options
         request = FetchRequest(
@@ -399,8 +394,6 @@ class Fetcher:
 
     def _arrived(self, state: PartitionState, response: Any, offset: int) -> None:
         state.high_watermark = response.high_watermark
-        state.last_stable_offset = response.last_stable_offset
-        state.log_start_offset = response.log_start_offset
         data = response.records
         if not data:
             state.attempts = 0
@@ -417,7 +410,7 @@ class Fetcher:
         )
         if chunk.needed_bytes:
             self._enlarge(state, chunk.needed_bytes, offset)
-        elif chunk.is_empty or (chunk.next_offset <= offset and not chunk.is_broken):
+        elif chunk.next_offset <= offset and not chunk.is_broken:
             self._delay(state)  # no requested record: not retried at once
         else:
             self._turn += 1

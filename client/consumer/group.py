@@ -85,22 +85,19 @@ class Group(ABC):
         if self._failure is not None:
             raise self._failure
 
-    async def close(self, leave: bool) -> None:
-        """Ends the membership; `leave` notifies the coordinator. A static member keeps its partitions."""
+    async def close(self) -> None:
+        """Ends the membership, and notifies the coordinator. A static member keeps its partitions."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
         self._failure = self._failure or ClientClosed("the consumer is closed")
         self._stable.set()
-        if leave:
-            await self._leave("the consumer is being closed")
+        await self._leave("the consumer is being closed")
 
     async def _live(self) -> None:
         try:
             while True:
                 await self._cycle()
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
             failure = error if isinstance(error, ClientError) else ClientError(f"group member failed: {error!r}")
             if failure is not error:

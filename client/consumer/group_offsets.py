@@ -6,7 +6,7 @@ Owns both requests and their retries. The caller passes the member id and genera
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.groups.offset_commit import OffsetCommitRequest
@@ -16,10 +16,9 @@ from ...protocol.primitives import ZERO_UUID
 from ..net.cluster import Cluster
 from ..net.connection import Connection
 from ..net.errors import ClientError, ConfigError, ConnectionLost, KafkaError
+from ..net.metadata import by_topic
 from ..net.retry import retry
 from .list_offsets import TopicPartition
-
-__all__ = ["NOT_A_MEMBER", "GroupMetadata", "GroupOffsets", "Membership", "OffsetAndMetadata", "read_offsets"]
 
 T = TypeVar("T")
 
@@ -73,6 +72,49 @@ def read_offsets(
     return found
 
 
+def commit_topics(
+    topic_class: Any,
+    partition_class: Any,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    ids: Mapping[str, bytes] = {},
+) -> list[Any]:
+    """Returns the topics of an OffsetCommit or a TxnOffsetCommit; `ids` are topic ids by name."""
+    parts: dict[str, list[Any]] = {}
+    for (topic, index), offset in offsets.items():
+        one = partition_class(
+            partition_index=index,
+            committed_offset=offset.offset,
+            committed_leader_epoch=offset.leader_epoch,
+            committed_metadata=offset.metadata,
+        )
+        parts.setdefault(topic, []).append(one)
+    return [topic_class(name=name, topic_id=ids.get(name, ZERO_UUID), partitions=some) for name, some in parts.items()]
+
+
+def fetch_request(
+    group: str,
+    partitions: Iterable[TopicPartition] | None,
+    version: int,
+    *,
+    require_stable: bool,
+    ids: Mapping[str, bytes] = {},
+) -> OffsetFetchRequest:
+    """Returns the OffsetFetch for partitions, None for all; `ids` are topic ids by name."""
+    stable = require_stable and version >= FETCH_STABLE
+    wanted = by_topic(partitions or ()).items()
+    if version < FETCH_OF_GROUPS:
+        cls = OffsetFetchRequest.OffsetFetchRequestTopic
+        some = [cls(name=name, partition_indexes=numbers) for name, numbers in wanted]
+        return OffsetFetchRequest(group_id=group, topics=None if partitions is None else some, require_stable=stable)
+    group_class = OffsetFetchRequest.OffsetFetchRequestGroup
+    topics = [
+        group_class.OffsetFetchRequestTopics(name=name, topic_id=ids.get(name, ZERO_UUID), partition_indexes=numbers)
+        for name, numbers in wanted
+    ]
+    one = group_class(group_id=group, topics=None if partitions is None else topics)
+    return OffsetFetchRequest(groups=[one], require_stable=stable)
+
+
 class GroupOffsets:
     """The committed offsets of one group. `stable_only` waits for offsets in open transactions (KIP-447)."""
 
@@ -102,34 +144,21 @@ class GroupOffsets:
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], membership: Membership, timeout_s: float
     ) -> None:
         """Commits offsets. Raises KafkaError; another generation is refused with error 22, 25, 27 or 82."""
-
-        async def attempt(connection: Connection) -> None:
-            await self._commit(connection, offsets, membership)
-
         if offsets:
-            await self._retried(attempt, timeout_s)
+            await self._retried(lambda connection: self._commit(connection, offsets, membership), timeout_s)
 
     async def _commit(
         self, connection: Connection, offsets: Mapping[TopicPartition, OffsetAndMetadata], membership: Membership
     ) -> None:
-        topic_class = OffsetCommitRequest.OffsetCommitRequestTopic
-        by_topic: dict[str, list[OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition]] = {}
-        for (topic, partition), offset in offsets.items():
-            one = topic_class.OffsetCommitRequestPartition(
-                partition_index=partition,
-                committed_offset=offset.offset,
-                committed_leader_epoch=offset.leader_epoch,
-                committed_metadata=offset.metadata,
-            )
-            by_topic.setdefault(topic, []).append(one)
-        ids = self._ids(by_topic)
+        ids = self._cluster.topic_ids(by_topic(offsets))
         version = connection.version_of(OffsetCommitRequest, COMMIT_WITHOUT_IDS if ZERO_UUID in ids.values() else None)
+        topic_class = OffsetCommitRequest.OffsetCommitRequestTopic
         request = OffsetCommitRequest(
             group_id=self._group,
             generation_id_or_member_epoch=membership.generation,
             member_id=membership.member_id,
             group_instance_id=membership.instance_id if version >= STATIC_SINCE else None,
-            topics=[topic_class(name=name, topic_id=ids[name], partitions=some) for name, some in by_topic.items()],
+            topics=commit_topics(topic_class, topic_class.OffsetCommitRequestPartition, offsets, ids),
         )
         response = await connection.request(request, version)
         for topic in response.topics:
@@ -138,10 +167,6 @@ class GroupOffsets:
                     name = topic.name or next((n for n in ids if ids[n] == topic.topic_id), "")
                     raise KafkaError(one.error_code, f"commit of {name}-{one.partition_index}")
 
-    def _ids(self, topics: Iterable[str]) -> dict[str, bytes]:
-        known = self._cluster.topics
-        return {name: known[name].id if name in known else ZERO_UUID for name in topics}
-
     # Fetching
 
     async def fetch(
@@ -149,39 +174,14 @@ class GroupOffsets:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Fetches committed offsets, None without one. Raises KafkaError, ConnectionLost."""
         wanted = list(partitions)
-
-        async def attempt(connection: Connection) -> dict[TopicPartition, OffsetAndMetadata | None]:
-            return await self._fetch(connection, wanted)
-
-        return await self._retried(attempt, timeout_s) if wanted else {}
+        return await self._retried(lambda connection: self._fetch(connection, wanted), timeout_s) if wanted else {}
 
     async def _fetch(
         self, connection: Connection, wanted: list[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        by_topic: dict[str, list[int]] = {}
-        for topic, partition in wanted:
-            by_topic.setdefault(topic, []).append(partition)
-        ids = self._ids(by_topic)
+        ids = self._cluster.topic_ids(by_topic(wanted))
         version = connection.version_of(OffsetFetchRequest, FETCH_WITHOUT_IDS if ZERO_UUID in ids.values() else None)
-        require_stable = self._stable_only and version >= FETCH_STABLE
-        if version >= FETCH_OF_GROUPS:
-            group_class = OffsetFetchRequest.OffsetFetchRequestGroup
-            topics = [
-                group_class.OffsetFetchRequestTopics(name=name, topic_id=ids[name], partition_indexes=numbers)
-                for name, numbers in by_topic.items()
-            ]
-            request = OffsetFetchRequest(
-                groups=[group_class(group_id=self._group, topics=topics)], require_stable=require_stable
-            )
-        else:
-            request = OffsetFetchRequest(
-                group_id=self._group,
-                topics=[
-                    OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=numbers)
-                    for name, numbers in by_topic.items()
-                ],
-                require_stable=require_stable,
-            )
+        request = fetch_request(self._group, wanted, version, require_stable=self._stable_only, ids=ids)
         response = await connection.request(request, version)
         group = response.groups[0] if version >= FETCH_OF_GROUPS and response.groups else response
         if group.error_code:

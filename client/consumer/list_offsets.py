@@ -14,13 +14,13 @@ from ...protocol.named import NamedTuple
 from ..net.cluster import NO_NODE, Cluster
 from ..net.connection import Connection
 from ..net.errors import ClientError, KafkaError, UnsupportedVersion
+from ..net.metadata import TopicPartition, by_topic, partitions_in
 from ..net.retry import retry
 
 __all__ = ["EARLIEST", "LATEST", "FoundOffset", "OffsetLookup", "TopicPartition"]
 
 LATEST, EARLIEST = -1, -2  # timestamps that mean the end and the start of the log
 CONSUMER = -1  # the replica id of a consumer
-TopicPartition = tuple[str, int]
 
 
 class FoundOffset(NamedTuple):
@@ -46,30 +46,26 @@ class OffsetLookup:
         if version == 0 and any(timestamp >= 0 for timestamp in wanted.values()):
             raise UnsupportedVersion("the broker (before Kafka 0.10.1) cannot look up offsets by timestamp")
         topic_class = ListOffsetsRequest.ListOffsetsTopic
-        by_topic: dict[str, list[ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition]] = {}
-        for (topic, partition), timestamp in wanted.items():
-            one = topic_class.ListOffsetsPartition(
-                partition_index=partition, timestamp=timestamp, current_leader_epoch=self.epoch(topic, partition)
-            )
-            by_topic.setdefault(topic, []).append(one)
+        make = topic_class.ListOffsetsPartition
+        parts = by_topic(
+            (topic, make(partition_index=n, timestamp=timestamp, current_leader_epoch=self.epoch(topic, n)))
+            for (topic, n), timestamp in wanted.items()
+        )
         request = ListOffsetsRequest(
             replica_id=CONSUMER,
             isolation_level=int(self._committed_only and version >= 2),
-            topics=[topic_class(name=name, partitions=partitions) for name, partitions in by_topic.items()],
+            topics=[topic_class(name=name, partitions=some) for name, some in parts.items()],
             timeout_ms=self._cluster.options.request_timeout_ms,
         )
         response = await connection.request(request, version)
         results: dict[TopicPartition, FoundOffset | KafkaError] = {}
-        for topic in response.topics:
-            for found in topic.partitions:
-                where = topic.name, found.partition_index
-                if found.error_code:
-                    results[where] = KafkaError(found.error_code, f"{where[0]}-{where[1]}")
-                elif version == 0:
-                    offset = found.old_style_offsets[0] if found.old_style_offsets else -1
-                    results[where] = FoundOffset(offset)
-                else:
-                    results[where] = FoundOffset(found.offset, found.timestamp, found.leader_epoch)
+        for where, found in partitions_in(response.topics):
+            if found.error_code:
+                results[where] = KafkaError(found.error_code, f"{where[0]}-{where[1]}")
+            elif version == 0:
+                results[where] = FoundOffset(found.old_style_offsets[0] if found.old_style_offsets else -1)
+            else:
+                results[where] = FoundOffset(found.offset, found.timestamp, found.leader_epoch)
         missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response to ListOffsets does not have the partition")
         return {where: results.get(where, missing) for where in wanted}
 
@@ -85,19 +81,13 @@ class OffsetLookup:
         deadline = loop.time() + timeout_s
         left = dict(wanted)
         found: dict[TopicPartition, FoundOffset] = {}
-
-        async def attempt() -> None:
-            failure = await self._round(left, found, deadline)
-            if failure is not None:
-                raise failure
-
-        await retry(attempt, self._cluster.retry_backoff_s, timeout_s)
+        await retry(lambda: self._round(left, found, deadline), self._cluster.retry_backoff_s, timeout_s)
         return found
 
     async def _round(
         self, left: dict[TopicPartition, int], found: dict[TopicPartition, FoundOffset], deadline: float
-    ) -> ClientError | None:
-        """Sends one request to each leader and moves results from `left` to `found`; returns an error or None."""
+    ) -> None:
+        """Sends one request to each leader and moves results from `left` to `found`. Raises the last error."""
         loop = asyncio.get_running_loop()
         failure: ClientError | None = None
         by_node: dict[int, dict[TopicPartition, int]] = {}
@@ -113,7 +103,7 @@ class OffsetLookup:
                 async with asyncio.timeout_at(deadline):
                     results = await self.send(await self._cluster.connection(node_id, "control"), part)
             except TimeoutError:
-                return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no response to ListOffsets within the timeout")
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no response to ListOffsets within the timeout") from None
             except ClientError as error:
                 failure = error
                 self._expire(part)
@@ -126,7 +116,8 @@ class OffsetLookup:
                 else:
                     found[where] = result
                     del left[where]
-        return failure
+        if failure is not None:
+            raise failure
 
     def _leaderless(self, part: Iterable[TopicPartition]) -> KafkaError:
         self._expire(part)

@@ -7,6 +7,7 @@ are in `fetcher.py`.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 
 from ..net.errors import ClientError
 from .records import Chunk, ConsumerRecord
@@ -17,6 +18,7 @@ COMMITTED = -1000  # in `reset`: the position is the committed offset
 BUFFERED_CHUNKS = 2  # one is read while the next is fetched
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionState:
     """An assigned partition.
 
@@ -25,52 +27,26 @@ class PartitionState:
     processed record. `version` changes with each seek, so that responses to earlier requests are ignored.
     """
 
-    __slots__ = (
-        "attempts",
-        "chunks",
-        "committable",
-        "committed",
-        "failure",
-        "fetch_offset",
-        "high_watermark",
-        "index",
-        "is_busy",
-        "is_paused",
-        "last_stable_offset",
-        "leader_epoch",
-        "limit_bytes",
-        "log_start_offset",
-        "not_before",
-        "partition",
-        "position",
-        "records",
-        "reset",
-        "topic",
-        "turn",
-        "version",
-    )
-
-    def __init__(self, topic: str, partition: int, limit_bytes: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.limit_bytes = limit_bytes
-        self.position = -1
-        self.committable = -1
-        self.committed = -1  # by this consumer
-        self.fetch_offset = -1
-        self.leader_epoch = -1
-        self.reset: int | None = None
-        self.version = 0
-        self.is_paused = False
-        self.is_busy = False  # a request for it is in flight
-        self.failure: ClientError | None = None
-        self.attempts = 0
-        self.not_before = 0.0
-        self.chunks: deque[Chunk] = deque()
-        self.records: list[ConsumerRecord] = []
-        self.index = 0  # of the next record in `records`
-        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
-        self.turn = 0  # round-robin order: the number of its last response with records
+    topic: str
+    partition: int
+    limit_bytes: int
+    position: int = -1
+    committable: int = -1
+    committed: int = -1  # by this consumer
+    fetch_offset: int = -1
+    leader_epoch: int = -1
+    reset: int | None = None
+    version: int = 0
+    is_paused: bool = False
+    is_busy: bool = False  # a request for it is in flight
+    failure: ClientError | None = None
+    attempts: int = 0
+    not_before: float = 0.0
+    chunks: deque[Chunk] = field(default_factory=deque[Chunk])
+    records: list[ConsumerRecord] = field(default_factory=list[ConsumerRecord])
+    index: int = 0  # of the next record in `records`
+    high_watermark: int = -1
+    turn: int = 0  # round-robin order: the number of its last response with records
 
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.partition} at {self.position}>"

@@ -7,11 +7,13 @@ fetch offset, since batches are fetched whole. A cut last batch (Fetch v0-v2) is
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any
 
 from ...protocol.errors import ErrorCode
 from ...protocol.named import NamedTuple
 from ...protocol.records import batch, formats, legacy
+from ...protocol.records.aborted import AbortedTransactions
 from ...protocol.records.batch import BatchHeader, Header
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...protocol.records.layout import LENGTH_AT, PREFIX_BYTES
@@ -19,10 +21,9 @@ from ...protocol.records.new_tuple import new_tuple
 from ...protocol.records.walk import check_count, check_end, varint, varlong
 from ..net.errors import KafkaError
 
-__all__ = ["ABORT", "APPEND_TIME", "CREATE_TIME", "NO_TIMESTAMP_TYPE", "Chunk", "ConsumerRecord"]
+__all__ = ["APPEND_TIME", "CREATE_TIME", "NO_TIMESTAMP_TYPE", "Chunk", "ConsumerRecord"]
 
 NO_TIMESTAMP_TYPE, CREATE_TIME, APPEND_TIME = -1, 0, 1  # ConsumerRecord.timestamp_type, as in Java
-ABORT = 0  # the type of an ABORT marker
 _BROKEN = (CorruptRecords, InvalidRecords, UnsupportedCodec)
 
 
@@ -44,6 +45,7 @@ class ConsumerRecord(NamedTuple):
     leader_epoch: int = -1
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Chunk:
     """The fetched records of a partition in one response.
 
@@ -52,57 +54,30 @@ class Chunk:
     (producer id, first offset) of aborted transactions.
     """
 
-    __slots__ = (
-        "_aborted",
-        "_aborted_ids",
-        "_check_crcs",
-        "_committed_only",
-        "_data",
-        "_entries",
-        "_failure",
-        "_index",
-        "needed_bytes",
-        "next_offset",
-        "offset",
-        "partition",
-        "topic",
-    )
+    topic: str
+    partition: int
+    data: bytes | memoryview
+    offset: int
+    _: KW_ONLY
+    committed_only: bool = False
+    aborted: InitVar[Iterable[tuple[int, int]]] = ()
+    check_crcs: bool = True
+    next_offset: int = field(init=False)
+    needed_bytes: int = field(default=0, init=False)
+    _aborted: AbortedTransactions = field(init=False)
+    _entries: list[tuple[int, BatchHeader]] = field(default_factory=list[tuple[int, BatchHeader]], init=False)
+    _failure: Exception | None = field(default=None, init=False)
+    _index: int = field(default=0, init=False)
 
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        data: bytes | memoryview,
-        offset: int,
-        *,
-        committed_only: bool = False,
-        aborted: Iterable[tuple[int, int]] = (),
-        check_crcs: bool = True,
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self._data = data
-        self._committed_only = committed_only
-        self._check_crcs = check_crcs
-        self._aborted = sorted(((first, producer_id) for producer_id, first in aborted), reverse=True)
-        self._aborted_ids: set[int] = set()
-        self._entries: list[tuple[int, BatchHeader]] = []
-        self._failure: Exception | None = None
-        self._index = 0
+    def __post_init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        self._aborted = AbortedTransactions(aborted)
         try:
-            self._entries.extend(formats.headers(data))
+            self._entries.extend(formats.headers(self.data))
         except _BROKEN as error:
             self._failure = error
-        self.next_offset = max(offset, self._entries[-1][1].next_offset) if self._entries else offset
-        self.needed_bytes = 0
-        if not self._entries and self._failure is None and len(data) >= PREFIX_BYTES:
-            self.needed_bytes = PREFIX_BYTES + int.from_bytes(data[LENGTH_AT:PREFIX_BYTES], "big", signed=True)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is neither a batch nor an error."""
-        return not self._entries and self._failure is None
+        self.next_offset = max(self.offset, self._entries[-1][1].next_offset) if self._entries else self.offset
+        if not self._entries and self._failure is None and len(self.data) >= PREFIX_BYTES:
+            self.needed_bytes = PREFIX_BYTES + int.from_bytes(self.data[LENGTH_AT:PREFIX_BYTES], "big", signed=True)
 
     @property
     def is_broken(self) -> bool:
@@ -118,7 +93,7 @@ class Chunk:
         while self._index < len(entries):
             position, header = entries[self._index]
             try:
-                if self._check_crcs and not formats.crc_matches(self._data, position, header):
+                if self.check_crcs and not formats.crc_matches(self.data, position, header):
                     raise CorruptRecords("the CRC does not match")
                 records = self._visible(position, header)
             except _BROKEN as error:
@@ -138,30 +113,17 @@ class Chunk:
     def _visible(self, position: int, header: BatchHeader) -> list[ConsumerRecord]:
         if header.last_offset < self.offset and header.magic == batch.MAGIC:
             return []
-        if header.has_producer and self._committed_only and self._is_aborted(position, header):
+        if self.committed_only and header.has_producer and self._aborted.include(self.data, position, header):
             return []
         if header.is_control:
             return []
         if header.magic == batch.MAGIC:
-            records = _decode(self._data, position, header, self.topic, self.partition)
+            records = _decode(self.data, position, header, self.topic, self.partition)
         else:
-            records = _decode_old(self._data, position, header, self.topic, self.partition)
+            records = _decode_old(self.data, position, header, self.topic, self.partition)
         if records and records[0].offset < self.offset:
             return [record for record in records if record.offset >= self.offset]
         return records
-
-    def _is_aborted(self, position: int, header: BatchHeader) -> bool:
-        """Returns whether a batch is part of an aborted transaction: from its first offset to the ABORT marker."""
-        aborted = self._aborted
-        while aborted and aborted[-1][0] <= header.last_offset:
-            self._aborted_ids.add(aborted.pop()[1])
-        if not header.is_control:
-            return header.is_transactional and header.producer_id in self._aborted_ids
-        if header.producer_id in self._aborted_ids:
-            for record in batch.records(self._data, position):
-                if record.key is not None and int.from_bytes(record.key[2:4], "big") == ABORT:
-                    self._aborted_ids.discard(header.producer_id)
-        return False
 
 
 def _decode_old(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ...protocol.named import NamedTuple
 from ...protocol.records.new_tuple import new_tuple
@@ -46,6 +47,7 @@ class RecordMetadata(NamedTuple):
         return self.timestamp_ms >= 0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Batch(Sequenced):
     """A batch of records of one partition, with their futures.
 
@@ -53,37 +55,19 @@ class Batch(Sequenced):
     futures are done; later responses have no effect on them.
     """
 
-    __slots__ = (
-        "attempts",
-        "created_s",
-        "deadline_s",
-        "futures",
-        "is_done",
-        "magic",
-        "not_before_s",
-        "number",
-        "ordinal",
-        "queue",
-        "records",
-        "size",
-        "waiter",
-    )
-
-    def __init__(self, queue: PartitionQueue, ordinal: int, created_s: float, deadline_s: float) -> None:
-        super().__init__()
-        self.queue = queue
-        self.ordinal = ordinal
-        self.created_s = created_s
-        self.deadline_s = deadline_s
-        self.records: list[Row] = []
-        self.futures: list[asyncio.Future[RecordMetadata]] = []
-        self.size = BATCH_OVERHEAD
-        self.attempts = 0
-        self.not_before_s = 0.0
-        self.magic = 2
-        self.is_done = False
-        self.number = 0  # in the order of opening; the halves of a split batch keep it
-        self.waiter: asyncio.Future[None] | None = None
+    queue: PartitionQueue
+    ordinal: int
+    created_s: float
+    deadline_s: float
+    records: list[Row] = field(default_factory=list[Row])
+    futures: list[asyncio.Future[RecordMetadata]] = field(default_factory=list[asyncio.Future[RecordMetadata]])
+    size: int = BATCH_OVERHEAD
+    attempts: int = 0
+    not_before_s: float = 0.0
+    magic: int = 2
+    is_done: bool = False
+    number: int = 0  # in the order of opening; the halves of a split batch keep it
+    waiter: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
         where = f"{self.queue.topic}-{self.queue.index}"
@@ -105,35 +89,22 @@ class Batch(Sequenced):
         return parts
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionQueue:
     """The batches of one partition. `sequences` is None without idempotence, or before the producer id is known."""
 
-    __slots__ = (
-        "in_flight",
-        "index",
-        "lost_s",
-        "mode",
-        "next_ordinal",
-        "open",
-        "places",
-        "put_back",
-        "sequences",
-        "topic",
-        "waiting",
-    )
-
-    def __init__(self, topic: str, index: int) -> None:
-        self.topic = topic
-        self.index = index
-        self.waiting: deque[Batch] = deque()
-        self.open: Batch | None = None
-        self.put_back: list[Batch] = []
-        self.in_flight = 0
-        self.mode: bool | None = None  # idempotent (True), plain (False), undecided (None)
-        self.sequences: Sequences[Batch] | None = None
-        self.next_ordinal = 0
-        self.lost_s = float("-inf")  # time of the last lost response
-        self.places: list[tuple[int, int, int, int]] = []  # (producer id, epoch, sequence, ordinal), see `note_place`
+    topic: str
+    index: int
+    waiting: deque[Batch] = field(default_factory=deque[Batch])
+    open: Batch | None = None
+    put_back: list[Batch] = field(default_factory=list[Batch])
+    in_flight: int = 0
+    mode: bool | None = None  # idempotent (True), plain (False), undecided (None)
+    sequences: Sequences[Batch] | None = None
+    next_ordinal: int = 0
+    lost_s: float = float("-inf")  # time of the last lost response
+    # (producer id, epoch, sequence, ordinal), see `note_place`
+    places: list[tuple[int, int, int, int]] = field(default_factory=list[tuple[int, int, int, int]])
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.topic}-{self.index}>"
@@ -148,7 +119,7 @@ class PartitionQueue:
     def keep_order(self, batch: Batch) -> None:
         """Puts a batch without sequences back for a retry, in the order of the records."""
         self.put_back.append(batch)
-        self.put_back.sort(key=_ordinal)
+        self.put_back.sort(key=lambda kept: kept.ordinal)
 
     def take_first(self) -> Batch:
         """Removes and returns the first unsent batch, and closes it."""
@@ -179,10 +150,6 @@ class PartitionQueue:
         return best
 
 
-def _ordinal(batch: Batch) -> int:
-    return batch.ordinal
-
-
 class Accumulator:
     """The queues of one producer, and their memory.
 
@@ -193,14 +160,11 @@ class Accumulator:
     def __init__(
         self,
         *,
-        batch_bytes: int,
         buffer_bytes: int,
         delivery_s: float,
         opened: Callable[[Batch], None],
         failed: Callable[[Batch, BaseException], None] | None = None,
     ) -> None:
-        self.batch_bytes = batch_bytes
-        self.buffer_bytes = buffer_bytes
         self.free = buffer_bytes
         self.delivery_s = delivery_s
         self.queues: dict[tuple[str, int], PartitionQueue] = {}

@@ -11,11 +11,12 @@ import struct
 from collections.abc import Sequence
 
 from ...protocol.records import compression
-from ...protocol.records.batch import HEADER_BYTES, Record
-from ...protocol.records.checksum import crc32c
+from ...protocol.records.batch import TRANSACTIONAL_BIT, Record, sealed
 from ...protocol.records.errors import UnsupportedCodec
-from ...protocol.records.layout import CRC_AT, CRC_FROM, HEADER, PREFIX_BYTES
+from ...protocol.records.layout import HEADER_COVERED
 from ...protocol.records.legacy import build as build_legacy
+from ...protocol.records.rows import READY_VARINTS, ready_varints
+from ...protocol.records.walk import zigzag
 from ..net.errors import ConfigError, InvalidRequest, UnsupportedVersion
 
 __all__ = [
@@ -33,38 +34,16 @@ Headers = Sequence[tuple[str, bytes | None]]
 Row = tuple[int, bytes | None, bytes | None, Headers]
 
 CODECS = {None: 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-TRANSACTIONAL = 1 << 4  # in the attributes of a batch
 ZSTD = 4
 ZSTD_FROM_PRODUCE = 7
 # Bytes of a record besides key and value: typical, and at most.
 RECORD_OVERHEAD = 12
 RECORD_BYTES_MAX_OVERHEAD = 36
 
-_CRC = struct.Struct(">I")
-_READY = 8192
-
 
 def magic_of(produce_version: int) -> int:
     """Returns the message format of a version of Produce."""
     return 2 if produce_version >= 3 else 1 if produce_version == 2 else 0
-
-
-def _made_varints() -> tuple[bytes, ...]:
-    short = [bytes((number << 1,)) for number in range(64)]
-    return *short, *(bytes((number << 1 & 127 | 128, number >> 6)) for number in range(64, _READY))
-
-
-_varints: tuple[bytes, ...] = ()
-
-
-def _varint(number: int) -> bytes:
-    rest = number << 1 if number >= 0 else ~(number << 1)
-    out = bytearray()
-    while rest > 127:
-        out.append(rest & 127 | 128)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
 
 
 def headers_bytes(headers: Headers) -> int:
@@ -73,21 +52,17 @@ def headers_bytes(headers: Headers) -> int:
 
 
 def _put_headers(headers: Headers) -> bytes:
-    pieces = [_varint(len(headers))]
+    pieces = [zigzag(len(headers))]
     for key, value in headers:
         name = key.encode("utf-8", "surrogateescape")
-        pieces += (_varint(len(name)), name)
-        pieces += (b"\x01",) if value is None else (_varint(len(value)), value)
+        pieces += (zigzag(len(name)), name)
+        pieces += (b"\x01",) if value is None else (zigzag(len(value)), value)
     return b"".join(pieces)
 
 
 def _put_rows(rows: Sequence[Row], base_timestamp: int) -> tuple[bytes, int]:
     """Returns the records section of a v2 batch, and the highest timestamp."""
-    global _varints
-    ready = _varints
-    if not ready:
-        ready = _varints = _made_varints()
-    most = _READY
+    ready, most = ready_varints(), READY_VARINTS
     pieces: list[bytes] = []
     highest = -1
     delta = -1
@@ -96,24 +71,24 @@ def _put_rows(rows: Sequence[Row], base_timestamp: int) -> tuple[bytes, int]:
         if timestamp > highest:
             highest = timestamp
         number = timestamp - base_timestamp
-        time = ready[number] if 0 <= number < most else _varint(number)
-        index = ready[delta] if delta < most else _varint(delta)
+        time = ready[number] if 0 <= number < most else zigzag(number)
+        index = ready[delta] if delta < most else zigzag(delta)
         if key is None:
             key_length = b"\x01"
             key = b""
         else:
             number = len(key)
-            key_length = ready[number] if number < most else _varint(number)
+            key_length = ready[number] if number < most else zigzag(number)
         if value is None:
             value_length = b"\x01"
             value = b""
         else:
             number = len(value)
-            value_length = ready[number] if number < most else _varint(number)
+            value_length = ready[number] if number < most else zigzag(number)
         tail = _put_headers(headers) if headers else b"\x00"
         number = 1 + len(time) + len(index) + len(key_length) + len(key) + len(value_length) + len(value) + len(tail)
         pieces += (
-            ready[number] if number < most else _varint(number),
+            ready[number] if number < most else zigzag(number),
             b"\x00",
             time,
             index,
@@ -151,31 +126,15 @@ def encode(
             data = compression.compress(codec, data, level)
         except (UnsupportedCodec, ValueError) as error:
             raise ConfigError(f"compression: {error}") from error
+    attributes = codec | TRANSACTIONAL_BIT if is_transactional else codec
     count = len(rows)
     try:
-        header = bytearray(
-            HEADER.pack(
-                0,
-                HEADER_BYTES - PREFIX_BYTES + len(data),
-                -1,
-                2,
-                0,
-                codec | TRANSACTIONAL if is_transactional else codec,
-                count - 1,
-                base_timestamp,
-                highest,
-                producer_id,
-                epoch,
-                base_sequence,
-                count,
-            )
+        covered = HEADER_COVERED.pack(
+            attributes, count - 1, base_timestamp, highest, producer_id, epoch, base_sequence, count
         )
     except struct.error as error:
         raise InvalidRequest(f"value out of range in a record batch: {error}") from error
-    # The CRC of the parts, without joining them first.
-    _CRC.pack_into(header, CRC_AT, crc32c(data, crc32c(bytes(header[CRC_FROM:]))))
-    header += data
-    return bytes(header)
+    return bytes(sealed(data, covered, 0, -1))
 
 
 def _encode_legacy(rows: Sequence[Row], magic: int, codec: int, level: int | None) -> bytes:

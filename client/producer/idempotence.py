@@ -57,10 +57,6 @@ class Modes:
         self._refused: dict[str, int | None] = {}  # topics, with the format in the metadata at the refusal
         self._asking: dict[str, asyncio.Task[None]] = {}
 
-    def give_up(self) -> None:
-        """Turns idempotence off, since no producer id is available."""
-        self.mode = "off"
-
     def decide(self, topic: Topic, connection: Connection) -> bool | None:
         """Returns whether a topic is written with idempotence; None while its config is fetched.
 

@@ -7,15 +7,16 @@ ClientError.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import NoReturn
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.records.fetch import FetchRequest
-from ...protocol.messages.records.list_offsets import ListOffsetsRequest
 from ...protocol.named import NamedTuple
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import batch, formats
 from ...protocol.records.errors import CorruptRecords
+from ..consumer.list_offsets import EARLIEST, LATEST, OffsetLookup
 from ..net.cluster import Cluster
 from ..net.connection import Connection
 from ..net.errors import ClientError, KafkaError
@@ -23,7 +24,6 @@ from .sequences import Acked
 
 __all__ = ["CommittedRecord", "LogTail"]
 
-LATEST, EARLIEST = -1, -2
 FETCH_BYTES = 1 << 20
 FETCH_WITHOUT_IDS = 12
 FIRST_STEP, STEP_FACTOR = 1000, 8  # offsets that a backward search covers in its first step
@@ -68,6 +68,7 @@ class LogTail:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._lookup = OffsetLookup(cluster, committed_only=False)
 
     async def _leader(self, topic: str, partition: int) -> Connection:
         node_id = self._cluster.leader(topic, partition)
@@ -81,23 +82,15 @@ class LogTail:
     async def offset(self, topic: str, partition: int, which: int = LATEST) -> int:
         """Returns the high watermark or, with EARLIEST, the log start offset."""
         connection = await self._leader(topic, partition)
-        topic_class = ListOffsetsRequest.ListOffsetsTopic
-        one = topic_class.ListOffsetsPartition(partition_index=partition, timestamp=which)
-        response = await connection.request(
-            ListOffsetsRequest(replica_id=-1, topics=[topic_class(name=topic, partitions=[one])])
-        )
-        for one_topic in response.topics:
-            for found in one_topic.partitions:
-                if found.error_code:
-                    self._refused(topic, found.error_code)
-                return found.offset if found.offset >= 0 or not found.old_style_offsets else found.old_style_offsets[0]
-        raise ClientError("the response to ListOffsets does not have the partition")
+        result = (await self._lookup.send(connection, {(topic, partition): which}))[topic, partition]
+        if isinstance(result, KafkaError):
+            self._refused(topic, result)
+        return result.offset
 
     async def fetch(self, topic: str, partition: int, offset: int, max_bytes: int = FETCH_BYTES) -> Fetched:
         """Fetches batches from an offset on. Raises KafkaError OFFSET_OUT_OF_RANGE."""
         connection = await self._leader(topic, partition)
-        known = self._cluster.topics.get(topic)
-        topic_id = known.id if known is not None else ZERO_UUID
+        topic_id = self._cluster.topic_ids([topic])[topic]
         version = connection.version_of(FetchRequest, None if topic_id != ZERO_UUID else FETCH_WITHOUT_IDS)
         topic_class = FetchRequest.FetchTopic
         one = topic_class.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
@@ -113,7 +106,7 @@ class LogTail:
         for one_topic in response.responses:
             for found in one_topic.partitions:
                 if found.error_code:
-                    self._refused(topic, found.error_code)
+                    self._refused(topic, KafkaError(found.error_code))
                 return Fetched(found.log_start_offset, found.high_watermark, found.records or b"")
         raise ClientError("the response to Fetch does not have the partition")
 
@@ -126,8 +119,7 @@ class LogTail:
                 raise
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was truncated meanwhile") from error
 
-    def _refused(self, topic: str, code: int) -> None:
-        error = KafkaError(code)
+    def _refused(self, topic: str, error: KafkaError) -> NoReturn:
         if error.stale_metadata:
             self._cluster.expire(topic)
         raise error
@@ -154,49 +146,38 @@ class LogTail:
 
     async def find(self, topic: str, partition: int, offset: int, producer_id: int) -> list[batch.BatchHeader]:
         """Returns the headers of all batches of a producer from an offset on."""
-        found: list[batch.BatchHeader] = []
-        start = await self.offset(topic, partition, EARLIEST)
-        offset = max(offset, start)
+        start = max(offset, await self.offset(topic, partition, EARLIEST))
         end = await self.offset(topic, partition)
-        while offset < end:
-            fetched = await self._fetch_within(topic, partition, offset)
-            before = offset
-            for _, header in fetched.headers():
-                offset = max(offset, header.next_offset)
-                if header.producer_id == producer_id and header.record_count > 0 and not header.is_control:
-                    found.append(header)
-            if offset == before:
-                break
-        return found
+        return [header async for _, _, header in self._batches(topic, partition, start, end, {producer_id})]
 
     async def last_of(self, topic: str, partition: int, producer_ids: set[int]) -> CommittedRecord | None:
         """Returns the newest record of any of the producer ids, or None. Reads backward from the end."""
         start = await self.offset(topic, partition, EARLIEST)
-        end = stop = await self.offset(topic, partition)
+        stop = await self.offset(topic, partition)
         step = FIRST_STEP
         while stop > start:
             begin = max(start, stop - step)
-            found = await self._last_between(topic, partition, begin, stop, end, producer_ids)
-            if found is not None:
-                return found
+            last: CommittedRecord | None = None
+            async for records, position, header in self._batches(topic, partition, begin, stop, producer_ids):
+                last = _last_record(topic, partition, records, position, header)
+            if last is not None:
+                return last
             stop, step = begin, step * STEP_FACTOR
         return None
 
-    async def _last_between(
-        self, topic: str, partition: int, begin: int, stop: int, end: int, producer_ids: set[int]
-    ) -> CommittedRecord | None:
-        last: CommittedRecord | None = None
-        offset = begin
-        while offset < min(stop, end):
+    async def _batches(
+        self, topic: str, partition: int, offset: int, end: int, producer_ids: set[int]
+    ) -> AsyncIterator[tuple[bytes | memoryview, int, batch.BatchHeader]]:
+        """Yields the data batches of producers between two offsets: the fetched records, and position and header."""
+        while offset < end:
             fetched = await self._fetch_within(topic, partition, offset)
             before = offset
             for position, header in fetched.headers():
                 offset = max(offset, header.next_offset)
                 if header.producer_id in producer_ids and header.record_count > 0 and not header.is_control:
-                    last = _last_record(topic, partition, fetched.records, position, header)
+                    yield fetched.records, position, header
             if offset == before:
                 break
-        return last
 
 
 def _last_record(

@@ -33,11 +33,6 @@ class Partitioner(Protocol):
 Factory = Callable[[random.Random], Partitioner]
 
 
-def crc32_partition(key: bytes, count: int) -> int:
-    """Returns the partition of a key in librdkafka's `consistent`."""
-    return zlib.crc32(key) % count
-
-
 class _Sticky:
     """Records without a key go to one random partition until its batch is closed: fewer, larger batches (KIP-480)."""
 
@@ -64,6 +59,8 @@ class _Sticky:
 
 
 class _JavaDefault(_Sticky):
+    """Java's default: murmur2 of the key; without a key, a random partition for each batch."""
+
     def choose(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
         if key is not None:
             return java_partition(key, count)
@@ -71,13 +68,15 @@ class _JavaDefault(_Sticky):
 
 
 class _ConsistentRandom(_Sticky):
-    """Treats an empty key as none, as librdkafka does."""
+    """librdkafka's default: CRC-32 of the key; without one, or an empty one, a random partition for each batch."""
 
     def choose(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
         return zlib.crc32(key) % count if key else self.pick(topic, count, available)
 
 
 class _RoundRobin:
+    """Java's RoundRobinPartitioner: available partitions in order, independent of the key."""
+
     def __init__(self, rng: random.Random) -> None:
         self._next: dict[str, int] = {}
 
@@ -90,21 +89,9 @@ class _RoundRobin:
         """Does nothing: batches do not affect the order."""
 
 
-def java_default(rng: random.Random) -> Partitioner:
-    """Java's default: murmur2 of the key; without a key, a random partition for each batch."""
-    return _JavaDefault(rng)
-
-
-def consistent_random(rng: random.Random) -> Partitioner:
-    """librdkafka's default: CRC-32 of the key; without one, or an empty one, a random partition for each batch."""
-    return _ConsistentRandom(rng)
-
-
-def round_robin(rng: random.Random) -> Partitioner:
-    """Java's RoundRobinPartitioner: available partitions in order, independent of the key."""
-    return _RoundRobin(rng)
-
-
+java_default: Factory = _JavaDefault
+consistent_random: Factory = _ConsistentRandom
+round_robin: Factory = _RoundRobin
 BY_NAME: dict[str, Factory] = {
     "java_default": java_default,
     "murmur2_random": java_default,  # librdkafka's name for it

@@ -11,7 +11,6 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from random import Random
-from types import TracebackType
 from typing import Any, cast
 
 from ...protocol.limits import INT64_MAX
@@ -35,7 +34,8 @@ from .accumulator import PartitionQueue, RecordMetadata
 from .batches import RECORD_BYTES_MAX_OVERHEAD, RECORD_OVERHEAD, Headers, headers_bytes
 from .log_tail import CommittedRecord
 from .options import ProducerOptions
-from .partitioners import Factory, java_default, partitioner
+from .partitioners import Factory, java_default
+from .partitioners import partitioner as factory_of
 from .sender import Sender
 from .transactions.manager import Transactions
 
@@ -103,7 +103,7 @@ class Producer:
         self._value_serializer = value_serializer
         self._now_ms = now_ms
         self._rng = random if random is not None else Random()
-        self._partitioner = _factory(partitioner)(self._rng)
+        self._partitioner = factory_of(partitioner)(self._rng)
         self._cluster = Cluster(self.options, rng=self._rng)
         self._routes: dict[str, _Route] = {}
         self._sender: Sender | None = None
@@ -181,9 +181,7 @@ class Producer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     # Sending
@@ -450,10 +448,6 @@ class Producer:
 
 def _closed() -> ClientClosed:
     return ClientClosed("the producer is closed, or not started")
-
-
-def _factory(choice: str | Factory) -> Factory:
-    return partitioner(choice)
 
 
 def _bytes(given: Any, what: str) -> bytes:

@@ -25,27 +25,20 @@ class Inquiries:
 
     def __init__(self, sender: SenderState) -> None:
         self._sender = sender
-        self._tail = LogTail(sender.cluster)
+        self.tail = LogTail(sender.cluster)
         self._producer_id: tuple[int, int] | None = None
-        self._is_requesting_id = False
-        self._fresh: dict[PartitionQueue, tuple[int, int] | None] = {}
+        self._fresh: dict[PartitionQueue | None, tuple[int, int] | None] = {}
         self._bounding: set[PartitionQueue] = set()
-
-    @property
-    def tail(self) -> LogTail:
-        """The reader of partition logs."""
-        return self._tail
 
     # Producer ids
 
     def producer_id(self) -> tuple[int, int] | None:
         """Returns the first producer id and epoch; None while they are requested."""
-        if self._producer_id is None and not self._is_requesting_id:
-            self._is_requesting_id = True
-            self._sender.task(self._request_first())
+        if self._producer_id is None:
+            self._producer_id = self.fresh_producer_id(None)
         return self._producer_id
 
-    def fresh_producer_id(self, queue: PartitionQueue) -> tuple[int, int] | None:
+    def fresh_producer_id(self, queue: PartitionQueue | None) -> tuple[int, int] | None:
         """Returns a new producer id for a queue whose epochs are exhausted; None while it is requested."""
         if queue not in self._fresh:
             self._fresh[queue] = None
@@ -55,14 +48,7 @@ class Inquiries:
             del self._fresh[queue]
         return found
 
-    async def _request_first(self) -> None:
-        try:
-            self._producer_id = await self._obtain_id()
-        finally:
-            self._is_requesting_id = False
-        self._sender.wake()
-
-    async def _request_fresh(self, queue: PartitionQueue) -> None:
+    async def _request_fresh(self, queue: PartitionQueue | None) -> None:
         self._fresh[queue] = await self._obtain_id()
         self._sender.wake()
 
@@ -99,7 +85,7 @@ class Inquiries:
     def _without_id(self, error: ClientError) -> None:
         sender = self._sender
         if sender.modes.mode == "requested" and self._producer_id is None:
-            sender.modes.give_up()
+            sender.modes.mode = "off"
             for queue in sender.accumulator.queues.values():
                 queue.mode = None
             return
@@ -135,21 +121,18 @@ class Inquiries:
 
     async def _end_of_acked(self, queue: PartitionQueue, sequences: Sequences[Batch]) -> int:
         """Returns an offset above all acknowledged records: that of a later batch of ours, or the log end."""
-        end = await self._tail.offset(queue.topic, queue.index)
+        end = await self.tail.offset(queue.topic, queue.index)
         last, epoch = sequences.last_acked_sequence, sequences.epoch
         since = 0 if sequences.last_acked is None else sequences.last_acked.offset
-        for header in await self._tail.find(queue.topic, queue.index, since, sequences.producer_id):
+        for header in await self.tail.find(queue.topic, queue.index, since, sequences.producer_id):
             if header.producer_epoch == epoch and precedes(last, header.base_sequence):
                 return header.base_offset
         return end
 
     # Logs
 
-    def look_for_suspect(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+    async def look_for_suspect(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
         """Checks before an acknowledgement whether the suspect record was still in the log when it was written."""
-        self._sender.task(self._look_for_suspect(batch, base_offset, append_time_ms))
-
-    async def _look_for_suspect(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
         sender, queue = self._sender, batch.queue
         sequences = queue.sequences
         assert sequences is not None
@@ -174,7 +157,7 @@ class Inquiries:
         while True:
             attempt += 1
             try:
-                found = await self._tail.holds(queue.topic, queue.index, acked)
+                found = await self.tail.holds(queue.topic, queue.index, acked)
                 if found is not None:
                     return found
                 if loop.time() >= patience_s:
@@ -184,11 +167,8 @@ class Inquiries:
                     return False
             await asyncio.sleep(sender.cluster.retry_backoff_s(attempt))
 
-    def look_for_batch(self, batch: Batch, alive_until_s: float) -> None:
+    async def look_for_batch(self, batch: Batch, alive_until_s: float) -> None:
         """Reads the log after OUT_OF_ORDER from a broker that does not search its log for duplicates."""
-        self._sender.task(self._look_for_batch(batch, alive_until_s))
-
-    async def _look_for_batch(self, batch: Batch, alive_until_s: float) -> None:
         sender, queue = self._sender, batch.queue
         sequences = queue.sequences
         assert sequences is not None
@@ -225,7 +205,7 @@ class Inquiries:
         """Returns the offset of a batch in the log, -1 if it was deleted since, None if it was never written."""
         queue = batch.queue
         since = max(0, sequences.last_acked_offset)
-        for header in await self._tail.find(queue.topic, queue.index, since, batch.producer_id):
+        for header in await self.tail.find(queue.topic, queue.index, since, batch.producer_id):
             if header.producer_epoch == batch.epoch:
                 if (header.base_sequence, header.last_sequence) == (batch.base_sequence, batch.last_sequence):
                     return header.base_offset

@@ -28,7 +28,7 @@ from .sequences import Sequences, Verdict
 if TYPE_CHECKING:
     from .sender_state import SenderState
 
-__all__ = ["COPIES_LIVE_S", "SOON_S", "Outcomes"]
+__all__ = ["COPIES_LIVE_S", "SOON_S", "Outcomes", "partitions_in"]
 
 SOON_S = 0.02  # typical time to complete the previous transaction
 COPIES_LIVE_S = 2.0  # time in which a request of a closed connection may still be appended
@@ -50,7 +50,7 @@ class Outcomes:
         if sequences is None or batch.base_sequence < 0:
             batch.queue.in_flight -= 1
         elif sequences.suspect is not None:
-            self._sender.inquiries.look_for_suspect(batch, base_offset, append_time_ms)
+            self._sender.task(self._sender.inquiries.look_for_suspect(batch, base_offset, append_time_ms))
             return
         else:
             sequences.succeeded(batch, base_offset, log_start_offset)
@@ -106,7 +106,6 @@ class Outcomes:
         parts = batch.halves()
         queue = batch.queue
         if queue.sequences is not None and batch.base_sequence >= 0:
-            queue.sequences.too_large(batch)
             queue.sequences.split(batch, parts)
         else:
             queue.in_flight -= 1
@@ -167,7 +166,7 @@ class Outcomes:
         elif verdict is Verdict.WAIT:
             batch.not_before_s = alive_until_s
         elif verdict is Verdict.LOOK:
-            self._sender.inquiries.look_for_batch(batch, alive_until_s)
+            self._sender.task(self._sender.inquiries.look_for_batch(batch, alive_until_s))
         elif verdict is Verdict.DONE:
             self._sender.accumulator.fulfil(batch, -1, -1)
         elif verdict is Verdict.DROPPED:
@@ -225,6 +224,15 @@ class Outcomes:
         )
         error.topic, error.partition = queue.topic, queue.index
         return error
+
+
+def partitions_in(response: Any) -> dict[tuple[Any, int], Any]:
+    """Returns the partitions of a Produce response, by topic name, or id since v13, and partition."""
+    return {
+        (topic.name or topic.topic_id, partition.index): partition
+        for topic in response.responses
+        for partition in topic.partition_responses
+    }
 
 
 def _error_of_record(error: ClientError, response: _Partition | None, index: int) -> BaseException:

@@ -13,6 +13,7 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any
@@ -23,36 +24,35 @@ from ...protocol.primitives import ZERO_UUID
 from ..net.cluster import NO_NODE, Cluster, is_refused
 from ..net.connection import Connection
 from ..net.errors import ClientError, ConfigError, DeliveryTimeout, InvalidRequest, ProducerFailed, UnsupportedVersion
+from ..net.metadata import by_topic
 from .accumulator import Accumulator, Batch, PartitionQueue
-from .batches import CODECS, encode
+from .batches import CODECS, encode, magic_of
 from .idempotence import Modes
 from .options import ProducerOptions
-from .produce_requests import partitions_in, produce_request, produce_version
 from .recovery_queries import Inquiries
-from .responses import Outcomes
+from .responses import Outcomes, partitions_in
 from .sequences import Sequences
 from .transactions.manager import Transactions
 from .transactions.requests import PRODUCE_OF_V1
 from .transactions.state_machine import Doom
 
 SCAN_FEATURE = "ottla.duplicate.scan"
+PRODUCE_WITHOUT_IDS = 12
 IN_FLIGHT_WITHOUT_SCAN = 5  # the number of batches that every broker caches for a producer
 NEVER = float("inf")
 
 _log = logging.getLogger("ottla.client")
 
 
+@dataclass(slots=True, eq=False)
 class _Node:
     """A leader, with its connection and its requests in flight."""
 
-    __slots__ = ("connection", "in_flight", "is_opening", "node_id", "not_before_s")
-
-    def __init__(self, node_id: int) -> None:
-        self.node_id = node_id
-        self.connection: Connection | None = None
-        self.in_flight = 0
-        self.is_opening = False
-        self.not_before_s = 0.0
+    node_id: int
+    connection: Connection | None = None
+    in_flight: int = 0
+    is_opening: bool = False
+    not_before_s: float = 0.0
 
 
 class Sender:
@@ -71,7 +71,6 @@ class Sender:
         if options.transactional_id is not None:
             self.transactions = Transactions(self, options.transactional_id)
         self.accumulator = Accumulator(
-            batch_bytes=options.batch_size,
             buffer_bytes=options.buffer_memory,
             delivery_s=options.delivery_timeout_ms / 1000,
             opened=self._opened,
@@ -379,7 +378,7 @@ class Sender:
         else:
             del queue.put_back[0]
         version = self._version(connection, queue.topic)
-        batch.magic = 2 if version >= 3 else 1 if version == 2 else 0
+        batch.magic = magic_of(version)
         try:
             data = encode(
                 batch.records,
@@ -404,23 +403,35 @@ class Sender:
             queue.in_flight += 1
         return data
 
-    def _version(self, connection: Connection, topic: str) -> int:
+    def _version(self, connection: Connection, name: str) -> int:
+        """Returns the version of Produce for a topic: v13 and later identify topics by id, and transactions of the
+        first version need v11 or lower (KIP-890). Raises UnsupportedVersion."""
+        topic = self.cluster.topics.get(name)
         is_v1 = self.transactions is not None and not self.transactions.status.is_v2
-        return produce_version(connection, self.cluster.topics.get(topic), PRODUCE_OF_V1 if is_v1 else None)
+        newest = PRODUCE_OF_V1 if is_v1 else None
+        if newest is None and (topic is None or topic.id == ZERO_UUID):
+            newest = PRODUCE_WITHOUT_IDS
+        return connection.version_of(ProduceRequest, newest)
 
     def _send(self, node: _Node, connection: Connection, batches: list[Batch], pieces: list[bytes]) -> None:
         names = {batch.queue.topic for batch in batches}
-        known = self.cluster.topics
-        ids = {name: known[name].id if name in known else ZERO_UUID for name in names}
         version = min(self._version(connection, name) for name in names)
+        ids = self.cluster.topic_ids(names)
         acks = self.options.acks
         assert isinstance(acks, int)
-        request = produce_request(
-            zip(batches, pieces, strict=True),
-            ids,
+        topic_class = ProduceRequest.TopicProduceData
+        make = topic_class.PartitionProduceData
+        parts = by_topic(
+            (batch.queue.topic, make(index=batch.queue.index, records=data))
+            for batch, data in zip(batches, pieces, strict=True)
+        )
+        request = ProduceRequest(
+            transactional_id=self.options.transactional_id,
             acks=acks,
             timeout_ms=self.options.request_timeout_ms,
-            owner=self.options.transactional_id,
+            topic_data=[
+                topic_class(name=name, topic_id=ids[name], partition_data=some) for name, some in parts.items()
+            ],
         )
         node.in_flight += 1
         if acks:

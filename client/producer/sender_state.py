@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class RecoveryQueries(Protocol):
     """Reads logs after ambiguous responses."""
 
-    def look_for_suspect(self, batch: Batch, base_offset: int, append_time_ms: int) -> None: ...
-    def look_for_batch(self, batch: Batch, alive_until_s: float) -> None: ...
+    async def look_for_suspect(self, batch: Batch, base_offset: int, append_time_ms: int) -> None: ...
+    async def look_for_batch(self, batch: Batch, alive_until_s: float) -> None: ...
     def bound_offset(self, queue: PartitionQueue, sequences: Sequences[Batch]) -> None: ...
 
 
@@ -45,18 +45,13 @@ class Transactional(Protocol):
 class SenderState(Protocol):
     """The state of one sender, as its parts read and change it."""
 
-    @property
-    def cluster(self) -> Cluster: ...
-    @property
-    def options(self) -> ProducerOptions: ...
-    @property
-    def accumulator(self) -> Accumulator: ...
-    @property
-    def modes(self) -> Modes: ...
-    @property
-    def producer_ids(self) -> set[int]: ...
-    @property
-    def failure(self) -> ProducerFailed | None: ...
+    cluster: Cluster
+    options: ProducerOptions
+    accumulator: Accumulator
+    modes: Modes
+    producer_ids: set[int]
+    failure: ProducerFailed | None
+
     @property
     def inquiries(self) -> RecoveryQueries: ...
     @property
@@ -66,35 +61,27 @@ class SenderState(Protocol):
 
     def wake(self) -> None:
         """Schedules a pass that sends the possible batches."""
-        ...
 
     def task(self, work: Coroutine[Any, Any, object]) -> None:
         """Runs a coroutine until it ends or the sender closes."""
-        ...
 
     def watch(self, batch: Batch) -> None:
         """Fails the batch at its deadline."""
-        ...
 
     def resume(self, queue: PartitionQueue) -> None:
         """Sends from the queue again."""
-        ...
 
     def want_metadata(self, topic: str) -> None:
         """Refreshes the topic's metadata, since its leader is unknown or stale."""
-        ...
 
     def refuse_topic(self, topic: str, error: ClientError) -> None:
         """Fails all records of a topic that cannot be written with idempotence."""
-        ...
 
     def drop(self, error: Callable[[], ClientError], *, keep_sent: bool) -> None:
         """Fails the batches not in flight; with `keep_sent` those that were sent before are kept for a retry."""
-        ...
 
     def fail(self, error: ProducerFailed, batch: Batch | None = None) -> None:
         """Fails the producer with a fatal error."""
-        ...
 
     def failed(self) -> ProducerFailed:
         """The error that ended the producer, as a new exception."""
@@ -102,4 +89,3 @@ class SenderState(Protocol):
 
     async def flush(self) -> None:
         """Returns when all records sent before the call are acknowledged or failed."""
-        ...

@@ -33,6 +33,7 @@ must have expired before (`copies_alive`); until then the batch is retried.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, auto
 from typing import Generic, TypeVar
 
@@ -85,19 +86,17 @@ class Verdict(Enum):
     """Fatal: a producer with the same id has a newer epoch."""
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Sequenced:
     """The base class of batches with sequences; `count` is the number of records."""
 
-    __slots__ = ("after_gap", "base_sequence", "count", "epoch", "given_up", "in_flight", "producer_id")
-
-    def __init__(self, count: int = 0) -> None:
-        self.count = count
-        self.producer_id = -1
-        self.epoch = -1
-        self.base_sequence = -1
-        self.in_flight = False
-        self.given_up = False
-        self.after_gap = False
+    count: int = 0
+    producer_id: int = -1
+    epoch: int = -1
+    base_sequence: int = -1
+    in_flight: bool = False
+    given_up: bool = False
+    after_gap: bool = False
 
     @property
     def last_sequence(self) -> int:
@@ -117,50 +116,30 @@ class Acked(NamedTuple):
 B = TypeVar("B", bound=Sequenced)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Sequences(Generic[B]):
     """The sequences of one partition. `searches`: the broker searches its log for duplicates beyond its cache."""
 
-    __slots__ = (
-        "_catching_up",
-        "_gap_at_end",
-        "_hides_loss",
-        "_is_bound",
-        "_is_known",
-        "_least_offset",
-        "_offset_is_known",
-        "epoch",
-        "in_flight",
-        "is_looking",
-        "last_acked",
-        "last_acked_offset",
-        "last_acked_sequence",
-        "next_sequence",
-        "producer_id",
-        "restarting",
-        "searches",
-        "suspect",
-        "unfinished",
-    )
-
-    def __init__(self, producer_id: int, epoch: int, *, searches: bool = False, next_sequence: int = 0) -> None:
-        self.producer_id = producer_id
-        self.epoch = epoch
-        self.searches = searches
-        self.next_sequence = next_sequence
-        self.last_acked_sequence = -1  # of the current epoch
-        self.last_acked_offset = NO_OFFSET  # of any epoch
-        self.last_acked: Acked | None = None  # the newest one with a known offset, of any epoch
-        self.unfinished: list[B] = []  # in order of sequence: in flight, or to be retried
-        self.in_flight = 0
-        self.restarting = False
-        self.is_looking = False
-        self.suspect: Acked | None = None
-        self._offset_is_known = True
-        self._is_bound = False
-        self._is_known = False  # the broker has producer state
-        self._catching_up = False
-        self._gap_at_end = False
-        self._hides_loss = False
+    producer_id: int
+    epoch: int
+    _: KW_ONLY
+    searches: bool = False
+    next_sequence: int = 0
+    last_acked_sequence: int = -1  # of the current epoch
+    last_acked_offset: int = NO_OFFSET  # of any epoch
+    last_acked: Acked | None = None  # the newest one with a known offset, of any epoch
+    unfinished: list[B] = field(default_factory=list[B])  # in order of sequence: in flight, or to be retried
+    in_flight: int = 0
+    restarting: bool = False
+    is_looking: bool = False
+    suspect: Acked | None = None
+    offset_is_known: bool = True  # `last_acked_offset` is that of the newest acknowledged record, or a bound of it
+    _least_offset: int = NO_OFFSET  # of the newest acknowledged record, if its offset is unknown
+    _is_bound: bool = False
+    _is_known: bool = False  # the broker has producer state
+    _catching_up: bool = False
+    _gap_at_end: bool = False
+    _hides_loss: bool = False
 
     # Sending
 
@@ -215,7 +194,7 @@ class Sequences(Generic[B]):
         self.unfinished.remove(batch)
         self._is_known = True
         is_below = self.last_acked_sequence >= 0 and precedes(batch.base_sequence, self.last_acked_sequence)
-        if is_below and min(base_offset, log_start_offset) > self.last_acked_offset and self._offset_is_known:
+        if is_below and min(base_offset, log_start_offset) > self.last_acked_offset and self.offset_is_known:
             # A retry was appended after later batches: these were deleted, and the broker has no producer state.
             # The next batch would be a gap.
             self.restarting = self._hides_loss = True
@@ -224,7 +203,7 @@ class Sequences(Generic[B]):
             if self.last_acked_sequence < 0 or precedes(self.last_acked_sequence, last):
                 self.last_acked_sequence = last
                 # An unknown offset may be above all known ones.
-                self._offset_is_known = base_offset >= 0
+                self.offset_is_known = base_offset >= 0
                 known = NO_OFFSET if self.last_acked is None else self.last_acked.offset
                 self._least_offset = known + batch.count
                 if self._is_bound and base_offset >= 0:
@@ -238,15 +217,10 @@ class Sequences(Generic[B]):
         self.suspect = None
         self._settle()
 
-    @property
-    def offset_is_known(self) -> bool:
-        """Whether `last_acked_offset` is that of the newest acknowledged record, or a bound of it."""
-        return self._offset_is_known
-
     def bound_offset(self, end_offset: int) -> None:
         """Sets a bound: all acknowledged records are below `end_offset`. For an acknowledgement without an offset."""
-        if not self._offset_is_known:
-            self._offset_is_known = self._is_bound = True
+        if not self.offset_is_known:
+            self.offset_is_known = self._is_bound = True
             # A log that ends below the least possible offset of the record was truncated: there is no bound.
             bound = end_offset - 1 if end_offset > self._least_offset else OFFSET_MAX
             self.last_acked_offset = max(self.last_acked_offset, bound)
@@ -292,7 +266,7 @@ class Sequences(Generic[B]):
         is_below = self.last_acked_sequence >= 0 and precedes(batch.base_sequence, self.last_acked_sequence)
         if is_below and not is_unknown and not self.searches:
             return Verdict.DONE
-        if not self._offset_is_known:
+        if not self.offset_is_known:
             return Verdict.WAIT  # until the offset has a bound
         has_log_start = log_start_offset >= 0
         nothing_missing = log_start_offset > self.last_acked_offset if has_log_start else self.last_acked_offset < 0
@@ -369,7 +343,8 @@ class Sequences(Generic[B]):
         self._gap_at_end = self._catching_up = self._hides_loss = False
 
     def split(self, batch: B, parts: list[B]) -> None:
-        """Replaces a batch that is not in flight by parts with the same records (rule 8)."""
+        """Replaces a batch, after MESSAGE_TOO_LARGE, by parts with the same records (rule 8)."""
+        self._landed(batch)
         index = self.unfinished.index(batch)
         sequence = batch.base_sequence
         for part in parts:
@@ -378,10 +353,6 @@ class Sequences(Generic[B]):
         parts[0].after_gap = batch.after_gap
         self.unfinished[index : index + 1] = parts
         self._catching_up = True
-
-    def too_large(self, batch: B) -> None:
-        """Handles MESSAGE_TOO_LARGE for a batch that will be split."""
-        self._landed(batch)
 
     def _drop(self, batch: B) -> None:
         index = self.unfinished.index(batch)

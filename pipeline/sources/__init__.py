@@ -1,5 +1,5 @@
 """The data sources for Spark: `ottla_log` and `ottla_batches` over directories, `ottla` over brokers.
 
-`log.py`, `batches.py` and `wire.py` have the classes that Spark loads; `reader.py` has batch queries and `stream.py`
-streaming queries, each over a `Backend`.
+`source.py` has the classes that Spark loads; `reader.py` has batch queries and `stream.py` streaming queries, each over
+a `Backend`.
 """

@@ -6,8 +6,9 @@ is one sentence without a traceback of ours, since Spark shows it as the last li
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -18,6 +19,7 @@ from ..backend import Backend, Piece, ReadError
 from ..filters import Narrowed, narrow, narrow_batches
 from ..offsets import resolve, split
 from ..options import SourceOptions
+from ..sink.errors import SinkError
 from ..spark_api import PUSHES_FILTERS, Filter, arrow_schema
 
 SCANS_ARE_APART = hasattr(DataSourceReader, "pushLimit")
@@ -26,6 +28,24 @@ filter is pushed down, the next query without one, or the other side of a union,
 `pushLimit` separates the plans."""
 
 BackendFactory = Callable[[], Backend]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def plainly(work: Callable[P, T]) -> Callable[P, T]:
+    """Drops the traceback of an error of ours: Spark prints its message after a traceback of its own, and a short one
+    keeps it visible."""
+
+    @functools.wraps(work)
+    def done(*arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return work(*arguments, **named)
+        except (ReadError, SinkError) as error:
+            raise error.with_traceback(None) from None
+
+    return done
 
 
 class _Pushdown:
@@ -70,12 +90,10 @@ class LogsReader(DataSourceReader):
             self.narrowed, again = narrow(filters, exact=exact, times=exact)
         return again
 
+    @plainly
     def partitions(self) -> Sequence[InputPartition]:
         """Plans the query: one partition for each piece."""
-        try:
-            return [InputPartition(piece) for piece in self.pieces()]
-        except ReadError as error:
-            raise error.with_traceback(None) from None
+        return [InputPartition(piece) for piece in self.pieces()]
 
     def pieces(self) -> Sequence[Piece]:
         """Returns the work of the query with the present state of the logs. Raises ReadError."""
@@ -97,20 +115,19 @@ class LogsReader(DataSourceReader):
             return backend.pieces(ranges, wanted, at_least=options.min_partitions) if ranges else []
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yields the rows of a piece as Arrow record batches. Without any piece, Spark reads one partition with the
+        """Returns the rows of a piece as Arrow record batches. Without any piece, Spark reads one partition with the
         value None."""
         piece: Piece | None = partition.value
-        if piece is None:
-            return
-        try:
-            for found in piece.read():
-                yield with_schema(found, self.arrow)
-        except ReadError as error:
-            raise error.with_traceback(None) from None
+        return iter(()) if piece is None else rows_of_piece(piece, self.arrow)
 
 
-def with_schema(found: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Returns the rows with exactly this schema: a user's schema may declare a column as never null."""
-    if found.schema.equals(schema):
-        return found
-    return pa.RecordBatch.from_arrays([found.column(field.name).cast(field.type) for field in schema], schema=schema)
+def rows_of_piece(piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a piece with exactly this schema: a user's schema may declare a column as never null."""
+    try:
+        for found in piece.read():
+            if not found.schema.equals(schema):
+                columns = [found.column(field.name).cast(field.type) for field in schema]
+                found = pa.RecordBatch.from_arrays(columns, schema=schema)
+            yield found
+    except ReadError as error:
+        raise error.with_traceback(None) from None

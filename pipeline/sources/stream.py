@@ -17,13 +17,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from .. import schemas
-from ..backend import Backend, Offsets, Piece, ReadError
+from ..backend import Backend, Offsets, ReadError
 from ..offsets import positions
 from ..options import SourceOptions
 from ..spark_api import (
@@ -36,14 +36,13 @@ from ..spark_api import (
     arrow_schema,
 )
 from ..streams import Limit, Position, Rules, Stream, offsets_of
-from .reader import BackendFactory, with_schema
+from .reader import BackendFactory, plainly, rows_of_piece
 
 _log = logging.getLogger(__name__)
 
 COMMIT_TIMEOUT_MS = 5_000  # the query waits for its commits
 COMMIT_REST = 9  # pause after a failed commit, times its duration; failing brokers take at most a tenth of the time
 
-T = TypeVar("T")
 Commit = Callable[[Offsets], None]
 
 
@@ -77,9 +76,10 @@ class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_open": None, "_stream": None, "_group": None}
 
+    @plainly
     def initialOffset(self) -> Position:
         """Returns the start of a query that has no checkpoint, or that died in its first batch."""
-        self._initial = self._plainly(self._streaming().initial)
+        self._initial = self._streaming().initial()
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -90,6 +90,7 @@ class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(limit.at_most)
         return ReadAllAvailable() if limit.at_least is None else ReadMinRows(limit.at_least)
 
+    @plainly
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:
         """Returns the end of the batch that begins at `start`."""
         default = self._rules().limit
@@ -103,29 +104,27 @@ class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             case _:
                 effective = default
         self._processed(start)
-        return self._plainly(lambda: self._streaming().latest(start, effective))
+        return self._streaming().latest(start, effective)
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:
         """Fixes the current log ends as the end of the query."""
-        self._plainly(self._streaming().fix_ends)
+        self._streaming().fix_ends()
 
+    @plainly
     def reportLatestOffset(self) -> Position | None:
         """Returns the log ends regardless of the limit: `latestOffset` in the query's progress, from which `lag` is
         computed."""
         return self._streaming().reported()
 
+    @plainly
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
         """Returns one partition for each piece between two positions."""
-        return [InputPartition(piece) for piece in self._plainly(lambda: self._streaming().pieces(start, end))]
+        return [InputPartition(piece) for piece in self._streaming().pieces(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yields the rows of a piece as Arrow record batches."""
-        piece: Piece = partition.value
-        try:
-            for found in piece.read():
-                yield with_schema(found, self.arrow)
-        except ReadError as error:
-            raise error.with_traceback(None) from None
+        """Returns the rows of a piece as Arrow record batches."""
+        return rows_of_piece(partition.value, self.arrow)
 
     def commit(self, end: Position) -> None:
         """Commits the offsets before `end` to the consumer group."""
@@ -175,20 +174,12 @@ class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _streaming(self) -> Stream:
         if self._stream is None:
-            self._open = self._plainly(lambda: self._backend().__enter__())
+            self._open = self._backend().__enter__()
             self._stream = Stream(self._open, self._rules(), now_ms=_now_ms, pause=_pause, warn=self._warn)
         return self._stream
 
     def _warn(self, sentence: str) -> None:
         _log.warning("%s: %s", self.options.source, sentence)
-
-    def _plainly(self, work: Callable[[], T]) -> T:
-        """Runs `work` and drops the traceback of its error: Spark prints the message after a traceback, and short ones
-        keep it visible."""
-        try:
-            return work()
-        except ReadError as error:
-            raise error.with_traceback(None) from None
 
 
 class UnlimitedStreamReader(LogsStreamReader):
@@ -207,10 +198,11 @@ class UnlimitedStreamReader(LogsStreamReader):
         self._reached = super().initialOffset()
         return self._reached
 
+    @plainly
     def latestOffset(self, start: Position | None = None, limit: ReadLimit | None = None) -> Position:
         """Returns the end of the next batch."""
         if self._reached is None:
-            return self._plainly(self._streaming().ends)
+            return self._streaming().ends()
         return super().latestOffset(self._reached, ReadAllAvailable())
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:

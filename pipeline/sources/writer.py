@@ -23,8 +23,7 @@ from ..sink.errors import SinkError
 from ..sink.exactly_once import checked
 from ..sink.options import SinkOptions
 from ..spark_api import DataSourceStreamArrowWriter
-
-__all__ = ["BatchWriter", "StreamWriter", "batch_writer", "stream_writer"]
+from .reader import plainly
 
 _log = logging.getLogger(__name__)
 
@@ -64,35 +63,20 @@ class RowsSent(WriterCommitMessage):
 
 
 class _Writer:
-    """Sends the rows of a task; the driver has nothing to do."""
+    """Sends the rows of a task. The driver has nothing to do: PySpark's own `commit` and `abort` do nothing."""
 
     def __init__(self, options: SinkOptions, columns: Sequence[str]) -> None:
         self._options, self._columns = options, list(columns)
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsSent:
         """Sends the rows of a task."""
-        try:
-            return RowsSent(send_rows(self._options, (rows.select(self._columns) for rows in iterator)))
-        except SinkError as error:
-            # Spark prints a traceback of its own, and the message is complete without.
-            raise error.with_traceback(None) from None
+        return RowsSent(send_rows(self._options, (rows.select(self._columns) for rows in iterator)))
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """A stream whose tasks send their rows."""
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Does nothing: the tasks have written all rows."""
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Does nothing: sent rows cannot be taken back."""
-
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """A batch whose tasks send their rows."""
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Does nothing: the tasks have written all rows."""
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Does nothing: sent rows cannot be taken back."""

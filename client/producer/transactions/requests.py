@@ -6,7 +6,6 @@ Owns the choice of versions: those that need transactions of the second version 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.records.produce import ProduceRequest
@@ -15,10 +14,11 @@ from ....protocol.messages.transactions.add_partitions_to_txn import AddPartitio
 from ....protocol.messages.transactions.end_txn import EndTxnRequest
 from ....protocol.messages.transactions.init_producer_id import InitProducerIdRequest
 from ....protocol.messages.transactions.txn_offset_commit import TxnOffsetCommitRequest
-from ...consumer.group_offsets import GroupMetadata, OffsetAndMetadata
+from ...consumer.group_offsets import GroupMetadata, OffsetAndMetadata, commit_topics
 from ...consumer.list_offsets import TopicPartition
 from ...net.connection import Connection
 from ...net.errors import UnsupportedVersion, is_retriable
+from ...net.metadata import by_topic, partitions_in
 from ..idempotence import last_version
 from .state_machine import Ended, Identified, TransactionStatus
 
@@ -63,14 +63,12 @@ async def add_partitions(
     connection: Connection, transactional_id: str, status: TransactionStatus, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Sends AddPartitionsToTxn; returns the error code of each partition in the response."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        by_topic.setdefault(topic, []).append(index)
+    topics = by_topic(sorted(partitions)).items()
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=status.producer_id,
         v3_and_below_producer_epoch=status.epoch,
-        v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=some) for name, some in by_topic.items()],
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=some) for name, some in topics],
     )
     response = await connection.request(request, connection.version_of(AddPartitionsToTxnRequest, ADD_OF_CLIENTS))
     return {
@@ -119,28 +117,19 @@ async def commit_offsets(
             " alone, with a transactional id for each input partition"
         )
     topic_class = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    by_topic: dict[str, list[Any]] = {}
-    for (topic, index), offset in offsets.items():
-        one = topic_class.TxnOffsetCommitRequestPartition(
-            partition_index=index,
-            committed_offset=offset.offset,
-            committed_leader_epoch=offset.leader_epoch,
-            committed_metadata=offset.metadata,
-        )
-        by_topic.setdefault(topic, []).append(one)
     request = TxnOffsetCommitRequest(
         transactional_id=transactional_id,
         group_id=group.group,
         producer_id=status.producer_id,
         producer_epoch=status.epoch,
-        topics=[topic_class(name=name, partitions=some) for name, some in by_topic.items()],
+        topics=commit_topics(topic_class, topic_class.TxnOffsetCommitRequestPartition, offsets),
     )
     if version >= MEMBERS_SINCE:
         request.generation_id_or_member_epoch = group.generation
         request.member_id = group.member_id
         request.group_instance_id = group.instance_id
     response = await connection.request(request, version)
-    return {(topic.name, one.partition_index): one.error_code for topic in response.topics for one in topic.partitions}
+    return {where: one.error_code for where, one in partitions_in(response.topics)}
 
 
 async def end(

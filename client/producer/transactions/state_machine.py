@@ -91,9 +91,17 @@ class TransactionStatus:
 # Events
 
 
-@dataclass(frozen=True, slots=True)
-class Initialize:
-    """The application initializes the transactional id."""
+class Event(Enum):
+    """An event without data; the first four are calls of the application. The values are for messages."""
+
+    INITIALIZE = "initialize"
+    BEGIN = "begin"
+    COMMIT = "commit"
+    ABORT = "abort"
+    TAKE = "take"
+    """A request with all waiting partitions is sent."""
+    USE_GROUP = "use group"
+    """A request with a group's offsets is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +115,6 @@ class Identified:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
-    """The application begins a transaction."""
-
-
-@dataclass(frozen=True, slots=True)
 class Use:
     """The first batch of a partition is ready to be sent."""
 
@@ -119,20 +122,10 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
-    """A request with all waiting partitions is sent."""
-
-
-@dataclass(frozen=True, slots=True)
 class Added:
     """The coordinator has added partitions."""
 
     partitions: frozenset[TopicPartition]
-
-
-@dataclass(frozen=True, slots=True)
-class UseGroup:
-    """A request with a group's offsets is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +157,6 @@ class Doom:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """The application commits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Abort:
-    """The application aborts."""
-
-
-@dataclass(frozen=True, slots=True)
 class Drained:
     """The batches that a Drain waited for are finished."""
 
@@ -191,22 +174,27 @@ class Ended:
 # Effects
 
 
+class Effect(Enum):
+    """An effect without data."""
+
+    ADD_PARTITIONS = auto()
+    """Send AddPartitionsToTxn, with TAKE, until no partition waits."""
+    DROP_UNSENT = auto()
+    """Fail all batches not in flight."""
+    ADOPT = auto()
+    """Start the sequences from 0 with the current producer id and epoch."""
+    REWIND = auto()
+    """Continue the sequences after the last acknowledged ones."""
+    WAKE = auto()
+    """Wake the sender: more batches may be sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestProducerId:
     """Send InitProducerId: for the next epoch of these (KIP-360), or for any producer id."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_EPOCH
-
-
-@dataclass(frozen=True, slots=True)
-class AddPartitions:
-    """Send AddPartitionsToTxn, with Take, until no partition waits."""
-
-
-@dataclass(frozen=True, slots=True)
-class DropUnsent:
-    """Fail all batches not in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,21 +212,6 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Adopt:
-    """Start the sequences from 0 with the current producer id and epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rewind:
-    """Continue the sequences after the last acknowledged ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wake:
-    """Wake the sender: more batches may be sent."""
-
-
-@dataclass(frozen=True, slots=True)
 class Settle:
     """Complete the waiting call of the application."""
 
@@ -252,6 +225,7 @@ class Fail:
     error: ProducerFailed
 
 
+CALLS = (Event.INITIALIZE, Event.BEGIN, Event.COMMIT, Event.ABORT)
 Outcome = tuple[TransactionStatus, tuple[Any, ...]]
 
 
@@ -261,28 +235,27 @@ def advance(status: TransactionStatus, event: object) -> Outcome:
     A call of the application that is not allowed in the state raises InvalidTransactionState or TransactionFailed. Any
     other event that the state does not expect is late, and changes nothing.
     """
-    move = TABLE.get((status.state, type(event)))
+    move = TABLE.get((status.state, event if isinstance(event, Event) else type(event)))
     if move is not None:
         return move(status, event)
-    if isinstance(event, Initialize | Begin | Commit | Abort):
-        what = type(event).__name__.lower()
-        raise InvalidTransactionState(f"{what} is not possible: the producer {status.state.value}")
+    if isinstance(event, Event) and event in CALLS:
+        raise InvalidTransactionState(f"{event.value} is not possible: the producer {status.state.value}")
     return status, ()
 
 
 # Beginning
 
 
-def _initialize(status: TransactionStatus, event: Initialize) -> Outcome:
+def _initialize(status: TransactionStatus, event: Event) -> Outcome:
     return replace(status, state=State.INITIALIZING), (RequestProducerId(),)
 
 
 def _identified(status: TransactionStatus, event: Identified) -> Outcome:
     ready = TransactionStatus(State.READY, event.producer_id, event.epoch, event.is_v2, event.can_bump)
-    return ready, (Adopt(), Settle())
+    return ready, (Effect.ADOPT, Settle())
 
 
-def _begin(status: TransactionStatus, event: Begin) -> Outcome:
+def _begin(status: TransactionStatus, event: Event) -> Outcome:
     return replace(status, state=State.OPEN), ()
 
 
@@ -295,11 +268,11 @@ def _use(status: TransactionStatus, event: Use) -> Outcome:
         return status, ()
     if status.is_v2:
         return replace(status, added=status.added | {where}, may_have_begun=True), ()
-    effects = () if status.waiting or status.adding else (AddPartitions(),)
+    effects = () if status.waiting or status.adding else (Effect.ADD_PARTITIONS,)
     return replace(status, waiting=status.waiting | {where}), effects
 
 
-def _take(status: TransactionStatus, event: Take) -> Outcome:
+def _take(status: TransactionStatus, event: Event) -> Outcome:
     adding = status.adding | status.waiting
     return replace(status, adding=adding, waiting=frozenset(), may_have_begun=True), ()
 
@@ -308,10 +281,10 @@ def _added(status: TransactionStatus, event: Added) -> Outcome:
     changed = replace(
         status, adding=status.adding - event.partitions, added=status.added | event.partitions, has_begun=True
     )
-    return changed, (Wake(),)
+    return changed, (Effect.WAKE,)
 
 
-def _use_group(status: TransactionStatus, event: UseGroup) -> Outcome:
+def _use_group(status: TransactionStatus, event: Event) -> Outcome:
     return replace(status, may_have_begun=True), ()
 
 
@@ -337,14 +310,10 @@ def _fail_transaction(status: TransactionStatus, event: Trouble) -> Outcome:
     begun = status.has_begun and not status.end_sent
     failed = replace(_noted(status, event), state=State.FAILED, waiting=frozenset(), has_begun=begun, end_sent=False)
     settled = (Settle(failed.error),) if status.state is State.COMMITTING else ()
-    return failed, (DropUnsent(), *settled)
+    return failed, (Effect.DROP_UNSENT, *settled)
 
 
 def _note_trouble(status: TransactionStatus, event: Trouble) -> Outcome:
-    return _noted(status, event), ()
-
-
-def _trouble_in_abort(status: TransactionStatus, event: Trouble) -> Outcome:
     noted = _noted(status, event)
     return _renew(noted) if event.is_unknown and status.end_sent else (noted, ())
 
@@ -356,16 +325,16 @@ def _doom(status: TransactionStatus, event: Doom) -> Outcome:
 # Ending (rules 2 to 5)
 
 
-def _commit(status: TransactionStatus, event: Commit) -> Outcome:
+def _commit(status: TransactionStatus, event: Event) -> Outcome:
     return replace(status, state=State.COMMITTING), (Drain(is_aborting=False),)
 
 
-def _commit_failed(status: TransactionStatus, event: Commit) -> Outcome:
+def _commit_failed(status: TransactionStatus, event: Event) -> Outcome:
     failed = TransactionFailed(f"the transaction cannot be committed, only aborted: {status.error}")
     raise failed from status.error
 
 
-def _abort(status: TransactionStatus, event: Abort) -> Outcome:
+def _abort(status: TransactionStatus, event: Event) -> Outcome:
     if status.end_sent:
         raise InvalidTransactionState(
             "the transaction cannot be aborted: its commit was requested, and the result is unknown"
@@ -393,12 +362,12 @@ def _drained_abort(status: TransactionStatus, event: Drained) -> Outcome:
 
 def _ended(status: TransactionStatus, event: Ended) -> Outcome:
     if status.is_v2 and event.producer_id != NO_PRODUCER_ID:
-        return _ready(replace(status, producer_id=event.producer_id, epoch=event.epoch), Adopt(), Settle())
+        return _ready(replace(status, producer_id=event.producer_id, epoch=event.epoch), Effect.ADOPT, Settle())
     return _ready(status, Settle()) if status.state is State.COMMITTING else _aborted(status)
 
 
 def _aborted(status: TransactionStatus) -> Outcome:
-    return _renew(status) if status.needs_epoch else _ready(status, Rewind(), Settle())
+    return _renew(status) if status.needs_epoch else _ready(status, Effect.REWIND, Settle())
 
 
 def _renew(status: TransactionStatus) -> Outcome:
@@ -421,38 +390,29 @@ def _ready(status: TransactionStatus, *effects: Any) -> Outcome:
 
 _Move = Callable[[TransactionStatus, Any], Outcome]
 
-TABLE: dict[tuple[State, type], _Move] = {
-    (State.NEW, Initialize): _initialize,
-    (State.INITIALIZING, Identified): _identified,
-    (State.READY, Begin): _begin,
-    (State.OPEN, Use): _use,
-    (State.COMMITTING, Use): _use,
-    (State.OPEN, Take): _take,
-    (State.COMMITTING, Take): _take,
-    (State.OPEN, Added): _added,
-    (State.COMMITTING, Added): _added,
-    (State.FAILED, Added): _added,
-    (State.ABORTING, Added): _added,
-    (State.OPEN, UseGroup): _use_group,
-    (State.COMMITTING, UseGroup): _use_group,
-    (State.OPEN, GroupAdded): _group_added,
-    (State.COMMITTING, GroupAdded): _group_added,
-    (State.FAILED, GroupAdded): _group_added,
-    (State.ABORTING, GroupAdded): _group_added,
-    (State.OPEN, Trouble): _fail_transaction,
-    (State.COMMITTING, Trouble): _fail_transaction,
-    (State.FAILED, Trouble): _note_trouble,
-    (State.ABORTING, Trouble): _trouble_in_abort,
-    (State.OPEN, Commit): _commit,
-    (State.FAILED, Commit): _commit_failed,
-    (State.OPEN, Abort): _abort,
-    (State.FAILED, Abort): _abort,
-    (State.COMMITTING, Abort): _abort,
-    (State.COMMITTING, Drained): _drained_commit,
-    (State.ABORTING, Drained): _drained_abort,
-    (State.COMMITTING, Ended): _ended,
-    (State.ABORTING, Ended): _ended,
-    **{(state, Doom): _doom for state in State if state is not State.FATAL},
+_SENDING = (State.OPEN, State.COMMITTING)
+_BEGUN = (State.OPEN, State.COMMITTING, State.FAILED, State.ABORTING)
+_MOVES: tuple[tuple[Event | type, tuple[State, ...], _Move], ...] = (
+    (Event.INITIALIZE, (State.NEW,), _initialize),
+    (Identified, (State.INITIALIZING,), _identified),
+    (Event.BEGIN, (State.READY,), _begin),
+    (Use, _SENDING, _use),
+    (Event.TAKE, _SENDING, _take),
+    (Added, _BEGUN, _added),
+    (Event.USE_GROUP, _SENDING, _use_group),
+    (GroupAdded, _BEGUN, _group_added),
+    (Trouble, _SENDING, _fail_transaction),
+    (Trouble, (State.FAILED, State.ABORTING), _note_trouble),
+    (Event.COMMIT, (State.OPEN,), _commit),
+    (Event.COMMIT, (State.FAILED,), _commit_failed),
+    (Event.ABORT, (State.OPEN, State.FAILED, State.COMMITTING), _abort),
+    (Drained, (State.COMMITTING,), _drained_commit),
+    (Drained, (State.ABORTING,), _drained_abort),
+    (Ended, (State.COMMITTING, State.ABORTING), _ended),
+    (Doom, tuple(state for state in State if state is not State.FATAL), _doom),
+)
+TABLE: dict[tuple[State, Event | type], _Move] = {
+    (state, event): move for event, states, move in _MOVES for state in states
 }
 
 

@@ -103,6 +103,14 @@ def test_item_missing_in_the_response_is_an_error(network: ScriptedNetwork) -> N
     assert found["t"].code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+def test_rebootstrap_required_is_retried_from_the_bootstrap_addresses(network: ScriptedNetwork) -> None:
+    """KIP-1102. The nodes of the response are obsolete, so none of them is connected to."""
+    one, two = brokers(network, metadata(TWO), metadata(TWO, error_code=129), metadata({1: TWO[1]}, {"t": {0: 1}}))
+    found, _ = run(network, lambda admin: admin.list_topics())
+    assert list(found) == ["t"]
+    assert len(one.requests_of(MetadataRequest)) == 3 and not two.links
+
+
 # Leaders
 
 

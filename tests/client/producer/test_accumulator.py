@@ -17,7 +17,7 @@ from ottla_testing.client.simulated_loop import SimulatedLoop
 
 def made(buffer_bytes: int = 1000) -> tuple[Accumulator, list[Batch]]:
     opened: list[Batch] = []
-    return Accumulator(batch_bytes=100, buffer_bytes=buffer_bytes, delivery_s=10.0, opened=opened.append), opened
+    return Accumulator(buffer_bytes=buffer_bytes, delivery_s=10.0, opened=opened.append), opened
 
 
 def filled(accumulator: Accumulator, queue: PartitionQueue, *values: bytes, at_s: float = 1.0) -> Batch:

@@ -32,7 +32,7 @@ def made(**options: bool | int) -> Sequences[Sequenced]:
 
 
 def drained(sequences: Sequences[Sequenced], *counts: int) -> list[Sequenced]:
-    batches = [Sequenced(count) for count in counts]
+    batches = [Sequenced(count=count) for count in counts]
     for batch in batches:
         assert sequences.may_drain()
         sequences.assign(batch)
@@ -355,8 +355,7 @@ def test_7_batch_before_the_last_acknowledged_is_looked_up_in_the_log() -> None:
 def test_8_parts_of_a_batch_share_its_sequences() -> None:
     sequences = made(next_sequence=MAX - 1)
     whole, after = drained(sequences, 5, 1)
-    sequences.too_large(whole)
-    parts = [Sequenced(2), Sequenced(3)]
+    parts = [Sequenced(count=2), Sequenced(count=3)]
     sequences.split(whole, parts)
     assert [(p.base_sequence, p.last_sequence) for p in parts] == [(MAX - 1, MAX), (0, 2)]
     assert after.base_sequence == 3 and not sequences.may_drain()
@@ -451,7 +450,7 @@ class Broker:
 
 class Record(Sequenced):
     def __init__(self, number: int) -> None:
-        super().__init__(1)
+        super().__init__(count=1)
         self.number = number
 
 

@@ -215,7 +215,7 @@ async def test_records_lost_by_the_broker_abort_the_transaction_or_are_fatal(
 
 
 def written(sequences: Sequences[Sequenced], *counts: int) -> list[Sequenced]:
-    batches = [Sequenced(count) for count in counts]
+    batches = [Sequenced(count=count) for count in counts]
     for batch in batches:
         sequences.assign(batch)
     return batches

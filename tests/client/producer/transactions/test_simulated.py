@@ -19,7 +19,7 @@ from ottla.client.net import errors
 from ottla.client.producer.sender import Sender
 from ottla.client.producer.transactions import manager, state_machine
 from ottla.client.producer.transactions.manager import Transactions
-from ottla.client.producer.transactions.state_machine import Added, State, Take, TransactionStatus
+from ottla.client.producer.transactions.state_machine import Added, Event, State, TransactionStatus
 from ottla.protocol.messages.transactions.end_txn import EndTxnRequest
 from ottla.protocol.schema import spec
 from ottla_testing.client.simulated_network import Faults
@@ -130,7 +130,7 @@ def never_adds_a_partition(patch: pytest.MonkeyPatch) -> None:
     """Partitions count as added without a request."""
 
     async def add(self: Transactions) -> None:
-        self.process(Take())
+        self.process(Event.TAKE)
         self.process(Added(self.status.adding))
         self._is_adding = False
 
