@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from .jobs.audit.job import audit as audit
     from .jobs.audit.job import audit_brokers as audit_brokers
     from .jobs.census.job import census as census
+    from .jobs.compact.job import CompactSettings as CompactSettings
     from .jobs.compact.job import compact as compact
-    from .jobs.compact.settings import CompactSettings as CompactSettings
+    from .jobs.export.job import ExportSettings as ExportSettings
     from .jobs.export.job import export as export
-    from .jobs.export.settings import ExportSettings as ExportSettings
+    from .jobs.import_.job import ImportSettings as ImportSettings
     from .jobs.import_.job import import_records as import_records
-    from .jobs.import_.settings import ImportSettings as ImportSettings
+    from .jobs.replay.job import ReplaySettings as ReplaySettings
     from .jobs.replay.job import replay as replay
-    from .jobs.replay.settings import ReplaySettings as ReplaySettings
     from .jobs.upgrade.job import upgrade as upgrade
+    from .jobs.verify.job import VerifySettings as VerifySettings
     from .jobs.verify.job import verify_export as verify_export
-    from .jobs.verify.settings import VerifySettings as VerifySettings
     from .lag import lag as lag
     from .scan import scan as scan
     from .session import register as register
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from .sink.exactly_once import write_exactly_once as write_exactly_once
 
 _EXPORTS = {
-    "CompactSettings": ".jobs.compact.settings",
-    "ExportSettings": ".jobs.export.settings",
-    "ImportSettings": ".jobs.import_.settings",
-    "ReplaySettings": ".jobs.replay.settings",
-    "VerifySettings": ".jobs.verify.settings",
+    "CompactSettings": ".jobs.compact.job",
+    "ExportSettings": ".jobs.export.job",
+    "ImportSettings": ".jobs.import_.job",
+    "ReplaySettings": ".jobs.replay.job",
+    "VerifySettings": ".jobs.verify.job",
     "audit": ".jobs.audit.job",
     "audit_brokers": ".jobs.audit.job",
     "census": ".jobs.census.job",

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from ..storage.errors import StorageError
+
 OnCorrupt = Literal["fail", "skip", "emit"]
+
+INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+"""The internal topics of brokers, read only if they are named."""
 
 
 class TopicPartition(NamedTuple):
@@ -146,6 +152,10 @@ class Backend(Protocol):
         """Returns the first offset whose timestamp is >= the given one (epoch milliseconds), or None."""
         ...
 
+    def topic_id(self, topic: str) -> bytes:
+        """Returns the id of a topic; ZERO_UUID if it has none, or if the broker reports none."""
+        ...
+
     def pieces(self, ranges: Sequence[OffsetRange], wanted: Wanted, *, at_least: int | None) -> Sequence[Piece]:
         """Returns the work that covers each offset of the ranges once. `at_least` is minPartitions."""
         ...
@@ -153,6 +163,19 @@ class Backend(Protocol):
 
 class ReadError(Exception):
     """Logs cannot be read. The message is one sentence with the cause and the place."""
+
+
+@contextmanager
+def as_read_error(what: str = "") -> Iterator[None]:
+    """Turns a StorageError into ReadError; with `what`, which then precedes the text, an OSError as well."""
+    try:
+        yield
+    except StorageError as error:
+        raise ReadError(f"{what}: {error}" if what else str(error)) from error
+    except OSError as error:
+        if not what:
+            raise
+        raise ReadError(f"{what}: {error.strerror or error}") from error
 
 
 class DataLoss(ReadError):

@@ -9,8 +9,6 @@ from typing import Any
 from .backend import Offsets, TopicPartition
 from .offsets import flat
 
-__all__ = ["Lag", "lag"]
-
 
 class Lag(dict[TopicPartition, int]):
     """Offsets that are not read yet, by partition (`str()` of a partition is `topic-0`), and in total."""

@@ -110,14 +110,6 @@ def flat(value: Mapping[str, Mapping[str, int]]) -> Offsets:
     return {TopicPartition(topic, int(part)): offset for topic, of in value.items() for part, offset in of.items()}
 
 
-def assignment_json(keys: Iterable[TopicPartition]) -> str:
-    """Returns `{"topicA":[0,1]}`, in order; `parse_assignment` is the inverse."""
-    found: dict[str, list[int]] = {}
-    for topic, partition in sorted(keys):
-        found.setdefault(topic, []).append(partition)
-    return json.dumps(found, separators=(",", ":"))
-
-
 def _object(text: str, wrong: OptionError) -> dict[str, Any]:
     try:
         value = json.loads(text)

@@ -15,7 +15,7 @@ from .cluster import context_of
 from .options import parse
 from .schemas import schema as schema_of
 from .session import session
-from .sources.reader import LogsReader
+from .sources.reader import LogsReader, plainly
 from .sources.source import open_backend
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
@@ -29,6 +29,7 @@ class Scan:
         self._options = parse(options, source, False)
         self._spark = spark
 
+    @plainly
     def map_arrow(self, function: ArrowFunction, schema: StructType | str) -> DataFrame:
         """Returns what `function` makes of the records, with this schema.
 
@@ -37,10 +38,7 @@ class Scan:
         again. Raises ReadError, here or in the task.
         """
         reader = LogsReader(self._options, partial(open_backend, self._options), schema_of(self._options))
-        try:
-            pieces = [(pickle.dumps(piece),) for piece in reader.pieces()]
-        except ReadError as error:
-            raise error.with_traceback(None) from None
+        pieces = [(pickle.dumps(piece),) for piece in reader.pieces()]
         # One partition for each piece: a task reads one piece.
         rows = context_of(self._spark).parallelize(pieces, max(1, len(pieces)))
         tasks = self._spark.createDataFrame(rows, "piece binary")

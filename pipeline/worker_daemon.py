@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import gc
 import socket
+import sys
+import traceback
+from types import ModuleType, SimpleNamespace
 
 from pyspark import daemon
 
@@ -18,16 +21,25 @@ _worker = daemon.worker
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
     """Runs the tasks that the JVM sends; returns the exit code of the process."""
-    try:
-        code = _worker(sock, authenticated)
-        if not gc.get_freeze_count():
-            gc.collect()
-            gc.freeze()
-        return code
-    except BrokenPipeError:
-        return 1
+    code = _worker(sock, authenticated)
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
+    return code
+
+
+def print_exc() -> None:
+    """Prints the error that ends a process, unless it is that of a JVM that is gone."""
+    if not isinstance(sys.exc_info()[1], BrokenPipeError):
+        traceback.print_exc()
+
+
+def change(module: ModuleType) -> None:
+    """Changes a `pyspark.daemon`, as a process that runs its `worker` already finds it when that raises."""
+    names = {"worker": worker, "traceback": SimpleNamespace(print_exc=print_exc, format_exc=traceback.format_exc)}
+    vars(module).update(names)
 
 
 if __name__ == "__main__":
-    daemon.worker = worker
+    change(daemon)
     daemon.manager()

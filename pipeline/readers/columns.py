@@ -6,7 +6,8 @@ Kafka source; the other columns follow its spelling. No Spark, no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from ...protocol.limits import INT64_MAX
 from ...protocol.records.compression import Codec
-from . import columnar
+from .columnar.columns import ALL_COLUMNS, rows_of
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -98,27 +99,13 @@ from which a cleaner drops tombstones (KIP-534). `crc` is the stored value and `
 BATCH_COLUMNS: tuple[str, ...] = tuple(name for name in BATCH_FIELDS if name != "crcOk")
 """The columns of a query that selects none."""
 
+# The decoder's name of a column is the same one in snake case.
 _DECODED = {
-    "key": "key",
-    "value": "value",
-    "offset": "offset",
-    "timestamp": "timestamp",
-    EXACT_TIME.name: "timestamp",
-    "timestampType": "timestamp_type",
-    "headers": "headers",
-    "magic": "magic",
-    "codec": "codec",
-    "producerId": "producer_id",
-    "producerEpoch": "producer_epoch",
-    "sequence": "sequence",
-    "leaderEpoch": "leader_epoch",
-    "batchOffset": "batch_offset",
-    "transactional": "transactional",
-    "control": "control",
-    "crcOk": "crc_ok",
-    "keySize": "key_size",
-    "valueSize": "value_size",
+    name: re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
+    for name in FIELDS
+    if name not in ("topic", "partition", "file")
 }
+_DECODED[EXACT_TIME.name] = "timestamp"
 _CODECS = pa.array([codec.name.lower() for codec in sorted(Codec)])
 _ALL_FIELDS = {**FIELDS, EXACT_TIME.name: EXACT_TIME}
 _US_PER_MS = 1000
@@ -158,12 +145,9 @@ def assemble(
     return rows_of(arrays, schema(columns), count)
 
 
-def rows_of(arrays: Sequence[pa.Array], kinds: pa.Schema, count: int) -> pa.RecordBatch:
-    """Returns a record batch of `count` rows, even without columns."""
-    if not arrays:
-        empty: Any = pa.Array.from_buffers(pa.struct([]), count, [None])
-        return pa.RecordBatch.from_struct_array(empty)
-    return pa.RecordBatch.from_arrays(list(arrays), schema=kinds)
+def row_of(values: Mapping[str, object], kinds: pa.Schema) -> pa.RecordBatch:
+    """Returns one row with these values by column, null for a column without one."""
+    return rows_of([pa.array([values.get(field.name)], field.type) for field in kinds], kinds, 1)
 
 
 def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
@@ -209,4 +193,4 @@ _CONVERTED: dict[str, Callable[[pa.Array], pa.Array]] = {
     "headers": _headers,
 }
 
-assert set(_DECODED.values()) == set(columnar.ALL_COLUMNS)
+assert set(_DECODED.values()) == set(ALL_COLUMNS)

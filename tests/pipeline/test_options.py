@@ -41,7 +41,6 @@ def test_defaults() -> None:
     assert found.wanted(("key",)) == Wanted(("key",))
     assert (batch().pushdown, batch(pushdown="False").pushdown, batch(pushdown="true").pushdown) == (None, False, True)
     assert stream().starting == AtOffset(LATEST)
-    assert parse(DIRECTORY, "ottla_log", None).streaming is False
 
 
 def test_all_options() -> None:
@@ -76,7 +75,7 @@ def test_all_options() -> None:
     assert (found.min_partitions, found.max_records_per_partition) == (7, 1000)
     assert (found.max_offsets_per_trigger, found.min_offsets_per_trigger) == (50, 0)
     assert (found.max_trigger_delay_ms, found.commit_group) == (90_000, "g")
-    assert found.metadata and found.include_headers and found.include_control_records and found.streaming
+    assert found.metadata and found.include_headers and found.include_control_records
     assert found.kafka == {"isolation.level": "read_committed", "bootstrap.servers": "h:1"}
     assert found.columns == ("key", "control") and not found.notes
     wanted = found.wanted(("control",), from_ms=5)

@@ -16,8 +16,7 @@ from ....client.net.errors import ClientError, KafkaError, UnsupportedVersion
 from ....protocol.errors import ErrorCode
 from ....protocol.limits import INT64_MAX
 from ...backend import ReadError
-from ...readers.wire.connection import connected, with_brokers
-from ...readers.wire.event_loop import loop_here
+from ...readers.wire.connection import ClusterCalls
 from ...sink.options import SinkOptions
 
 T = TypeVar("T")
@@ -35,18 +34,8 @@ class _Topics(TopicCalls):
 
 
 def _run(options: SinkOptions, work: Callable[[_Topics], Coroutine[Any, Any, T]]) -> T:
-    async def done() -> T:
-        async with connected(options.client) as cluster:
-            try:
-                return await work(_Topics(cluster))
-            except ClientError as error:
-                raise ReadError(f"the request failed: {with_brokers(error, cluster)}") from error
-
-    loop = loop_here()
-    try:
-        return loop.run(done())
-    finally:
-        loop.close()
+    with ClusterCalls(options.client) as calls:
+        return calls.read("the request failed", lambda cluster: work(_Topics(cluster)))
 
 
 def counts(options: SinkOptions, names: list[str]) -> dict[str, int]:
@@ -54,9 +43,8 @@ def counts(options: SinkOptions, names: list[str]) -> dict[str, int]:
 
     async def describe(topics: _Topics) -> dict[str, int]:
         found = await topics.describe_topics(names)
-        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for one in found.values():
-            if isinstance(one, ClientError) and not (isinstance(one, KafkaError) and one.code == missing):
+            if isinstance(one, ClientError) and not _has(one, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 raise one
         return {name: len(one.partitions) for name, one in found.items() if not isinstance(one, ClientError)}
 
@@ -76,10 +64,14 @@ def ensure(options: SinkOptions, wanted: Mapping[str, int]) -> dict[str, int]:
             new_topics = [NewTopic(name, max(1, count), replication, configs=configs) for name, count in left.items()]
             results = await topics.create_topics(new_topics)
             failed = {name: result for name, result in results.items() if isinstance(result, ClientError)}
-            left = {name: left[name] for name, result in failed.items() if not _exists(result)}
+            # An earlier attempt whose response was lost may have created it.
+            left = {name: left[name] for name, one in failed.items() if not _has(one, ErrorCode.TOPIC_ALREADY_EXISTS)}
             if not left:
                 return
-            if replication > 0 or not all(_is_older(failed[name]) for name in left):
+            # A broker may lack the default replication factor (before 2.4), or a config.
+            errors = [failed[name] for name in left]
+            lacks = [_has(one, ErrorCode.INVALID_CONFIG) or isinstance(one, UnsupportedVersion) for one in errors]
+            if replication > 0 or not all(lacks):
                 raise failed[min(left)]
 
     if missing:
@@ -94,12 +86,5 @@ def check_wide(there: Mapping[str, int], wanted: Mapping[str, int]) -> None:
             raise ReadError(f"topic {name} has {count} partitions, but its records need {wanted[name]}")
 
 
-def _is_older(error: ClientError) -> bool:
-    """Returns whether a broker lacks the default replication factor (before 2.4), or a config."""
-    lacks = ErrorCode.INVALID_CONFIG
-    return isinstance(error, UnsupportedVersion) or (isinstance(error, KafkaError) and error.code == lacks)
-
-
-def _exists(error: ClientError) -> bool:
-    """An earlier attempt whose response was lost may have created it."""
-    return isinstance(error, KafkaError) and error.code == ErrorCode.TOPIC_ALREADY_EXISTS
+def _has(error: ClientError, code: ErrorCode) -> bool:
+    return isinstance(error, KafkaError) and error.code == code

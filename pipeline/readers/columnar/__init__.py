@@ -11,26 +11,9 @@ pyarrow); the broker imports none of these modules.
 
 from __future__ import annotations
 
-from .chunks import CHUNK_BYTES, Damage, Options, decode, spans
-from .columns import ALL_COLUMNS, COLUMNS, METADATA, SCHEMA, SIZES, schema
+from .chunks import Damage, Options, decode, spans
+from .columns import COLUMNS, schema
 from .encoding import EncodeOptions, encode
-from .rows import HeaderSpans, Rows, Spans
+from .rows import Rows
 
-__all__ = [
-    "ALL_COLUMNS",
-    "CHUNK_BYTES",
-    "COLUMNS",
-    "METADATA",
-    "SCHEMA",
-    "SIZES",
-    "Damage",
-    "EncodeOptions",
-    "HeaderSpans",
-    "Options",
-    "Rows",
-    "Spans",
-    "decode",
-    "encode",
-    "schema",
-    "spans",
-]
+__all__ = ["COLUMNS", "Damage", "EncodeOptions", "Options", "Rows", "decode", "encode", "schema", "spans"]

@@ -23,8 +23,6 @@ from . import legacy as legacy_rows
 from .columns import COLUMNS, record_batch, schema
 from .rows import Rows
 
-__all__ = ["CHUNK_BYTES", "MAX_CHUNK_BYTES", "Damage", "Options", "decode", "spans"]
-
 Buffer = bytes | bytearray | memoryview
 Built = TypeVar("Built")
 

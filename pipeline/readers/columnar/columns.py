@@ -58,7 +58,7 @@ ALL_COLUMNS: tuple[str, ...] = (*COLUMNS, *METADATA.names, *SIZES.names)
 _FIELDS: dict[str, pa.Field] = {field.name: field for schema in (SCHEMA, METADATA, SIZES) for field in schema}
 
 # Columns with one value for all records of an entry.
-_PER_ENTRY: dict[str, Callable[[BatchHeader], int | bool]] = {
+PER_ENTRY: dict[str, Callable[[BatchHeader], int | bool]] = {
     "timestamp_type": lambda header: int(header.log_append_time) if header.magic else -1,
     "magic": lambda header: header.magic,
     "codec": lambda header: header.codec,
@@ -83,17 +83,22 @@ def record_batch(rows: Rows, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch
     """Returns these columns of these rows; without columns a record batch with the number of rows. Raises ValueError as
     `schema`."""
     wanted = schema(columns)
-    if not columns:
-        empty: Any = pa.Array.from_buffers(pa.struct([]), rows.offsets.size, [None])
+    return rows_of([_column(rows, name) for name in columns], wanted, rows.offsets.size)
+
+
+def rows_of(arrays: Sequence[pa.Array], kinds: pa.Schema, count: int) -> pa.RecordBatch:
+    """Returns a record batch of `count` rows, even without columns."""
+    if not arrays:
+        empty: Any = pa.Array.from_buffers(pa.struct([]), count, [None])
         return pa.RecordBatch.from_struct_array(empty)
-    return pa.RecordBatch.from_arrays([_column(rows, name) for name in columns], schema=wanted)
+    return pa.RecordBatch.from_arrays(list(arrays), schema=kinds)
 
 
 def _column(rows: Rows, name: str) -> pa.Array:
     if name == "key":
-        return _pieces(rows.payload, rows.keys)
+        return pieces(rows.payload, rows.keys)
     if name == "value":
-        return _pieces(rows.payload, rows.values)
+        return pieces(rows.payload, rows.values)
     if name in SIZES.names:
         sizes = (rows.keys if name == "key_size" else rows.values).sizes
         nulls = sizes < 0
@@ -109,7 +114,7 @@ def _column(rows: Rows, name: str) -> pa.Array:
         # Sequences wrap from 2^31 - 1 to 0.
         numbered = bases + rows.offset_deltas & INT32_MAX
         return pa.array(np.where(bases < 0, -1, numbered).astype(np.int32))
-    found = rows.crc_ok if name == "crc_ok" else [_PER_ENTRY[name](header) for header in rows.entries]
+    found = rows.crc_ok if name == "crc_ok" else [PER_ENTRY[name](header) for header in rows.entries]
     kind = _FIELDS[name].type
     if name == "batch_offset":
         plain = [header.magic < NEWEST_MAGIC and not header.codec for header in rows.entries]
@@ -118,7 +123,7 @@ def _column(rows: Rows, name: str) -> pa.Array:
     return pa.array(np.repeat(np.array(found, kind.to_pandas_dtype()), rows.counts), kind)
 
 
-def _pieces(payload: bytes, spans: Spans) -> pa.Array:
+def pieces(payload: bytes, spans: Spans) -> pa.Array:
     """Returns the spans as a nullable binary array: every second element of an array over the payload is a span, and
     taking these elements copies in C++."""
     count = len(spans.starts)
@@ -142,7 +147,7 @@ def _headers(payload: bytes, found: HeaderSpans | None, count: int) -> pa.Array:
     else:
         np.cumsum(found.counts, out=bounds[1:])
         values = pa.StructArray.from_arrays(
-            [_text(_pieces(payload, found.keys)), _pieces(payload, found.values)], fields=list(HEADER)
+            [_text(pieces(payload, found.keys)), pieces(payload, found.values)], fields=list(HEADER)
         )
     return pa.ListArray.from_arrays(pa.array(bounds), values, type=kind)
 

@@ -1,14 +1,12 @@
-"""Converts Arrow record batches to v2 record batches, or to v0 and v1 messages.
+"""Converts Arrow record batches to v2 record batches.
 
 Owns the split of rows into batches and the layout of their bytes. The records of several megabytes are written
-together, with Arrow joins over varints that numpy builds; only the CRCs of v0/v1 messages are computed one by one.
-Raises InvalidRecords for values that the format cannot hold, UnsupportedCodec, and ValueError for columns of another
-type.
+together, with Arrow joins over varints that numpy builds. Raises InvalidRecords for values that the format cannot hold,
+UnsupportedCodec, and ValueError for columns of another type.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,14 +19,12 @@ import pyarrow.compute as _compute
 from crc32c import crc32c
 
 from ....protocol.limits import INT32_MAX
-from ....protocol.records import batch, compression, legacy
-from ....protocol.records.batch import LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, BatchHeader
+from ....protocol.records import batch
+from ....protocol.records.batch import TRANSACTIONAL_BIT, BatchHeader
 from ....protocol.records.compression import Codec
 from ....protocol.records.errors import InvalidRecords, UnsupportedCodec
 from ....protocol.records.layout import CRC_AT, CRC_FROM, PREFIX_BYTES
 from .varints import Int64s, checked_difference, varint_bytes, zigzag_widths
-
-__all__ = ["BATCH_BYTES", "HEAD", "EncodeOptions", "encode", "payloads", "singles"]
 
 # pyarrow creates these functions at import, so type checkers do not see them.
 pc: Any = _compute
@@ -36,7 +32,7 @@ pc: Any = _compute
 BATCH_BYTES = 256 * 1024
 _GROUP_BYTES = 32 * 1024 * 1024  # written at once
 _MAX_RECORD_BYTES = 2**30
-_RECORD_OVERHEAD_BYTES = 40  # upper bound of a record's size besides key, value and headers; also more than a message's
+_RECORD_OVERHEAD_BYTES = 40  # upper bound of a record's size besides key, value and headers
 _HEADER_OVERHEAD_BYTES = 10
 _EMPTY = pa.scalar(b"", pa.binary())
 
@@ -59,21 +55,14 @@ HEAD = np.dtype(
     ]
 )
 """The header of a v2 batch."""
-_PREFIX = np.dtype([("offset", ">i8"), ("size", ">i4"), ("crc", ">u4")])
-_HEADS = (
-    np.dtype([("magic", "i1"), ("attributes", "i1"), ("key", ">i4")]),
-    np.dtype([("magic", "i1"), ("attributes", "i1"), ("timestamp", ">i8"), ("key", ">i4")]),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeOptions:
     """The options of encoding. `batch_bytes` is the approximate uncompressed size of a batch's records; a batch also
     ends before its offsets would span more than 32 bits. The producer fields apply to every batch; `base_sequence` is
-    the sequence of the first record. Formats v0 and v1 have no producer fields and no headers, and v0 no timestamps:
-    these are dropped."""
+    the sequence of the first record."""
 
-    magic: int = 2
     codec: int = 0
     level: int | None = None
     batch_bytes: int = BATCH_BYTES
@@ -82,7 +71,6 @@ class EncodeOptions:
     base_sequence: int = -1
     leader_epoch: int = -1
     transactional: bool = False
-    log_append_time: bool = False
 
 
 class _Table(NamedTuple):
@@ -103,20 +91,18 @@ class _Table(NamedTuple):
 
 
 def encode(rows: pa.RecordBatch, options: EncodeOptions | None = None) -> Iterator[bytes | bytearray]:
-    """Yields batches of these rows, in order: each is one v2 record batch, one wrapper, or some plain messages.
+    """Yields batches of these rows, in order.
 
     `rows` has the column `offset` (ascending) and optionally `timestamp`, `key`, `value` and `headers`, with the types
     of `columns.SCHEMA`; other columns are ignored. Raises InvalidRecords, UnsupportedCodec, ValueError.
     """
     options = options or EncodeOptions()
-    if options.magic not in (0, 1, 2):
-        raise ValueError(f"message format v{options.magic}")
-    if options.codec not in tuple(Codec) or (options.codec == Codec.ZSTD and options.magic < 2):
-        raise UnsupportedCodec(f"codec {options.codec} in format v{options.magic}")
+    if options.codec not in tuple(Codec):
+        raise UnsupportedCodec(f"codec {options.codec}")
     if options.batch_bytes < 1:
         raise ValueError(f"batches of {options.batch_bytes} bytes")
     try:
-        table = _table(rows, options.magic)
+        table = _table(rows)
     except (pa.ArrowException, KeyError) as error:
         raise ValueError(f"these columns cannot be written: {error}") from None
     return _encode(table, options)
@@ -126,10 +112,7 @@ def _encode(table: _Table, options: EncodeOptions) -> Iterator[bytes | bytearray
     sequence = options.base_sequence
     for start, bounds in _groups(table, options.batch_bytes):
         part = table.part(start, start + bounds[-1])
-        if options.magic < 2:
-            yield from _old_batches(part, bounds, options)
-            continue
-        data, ends = _bytes_of(_records(part, bounds))
+        data, ends = bytes_of(_records(part, bounds))
         for first, stop in pairwise(bounds):
             header = _header(part, first, stop, sequence, options)
             if sequence >= 0:
@@ -141,7 +124,7 @@ def _encode(table: _Table, options: EncodeOptions) -> Iterator[bytes | bytearray
 # --- columns to table
 
 
-def _table(rows: pa.RecordBatch, magic: int) -> _Table:
+def _table(rows: pa.RecordBatch) -> _Table:
     count = rows.num_rows
     names = rows.schema.names
     offsets = _integers(rows.column("offset"), "offset")
@@ -152,7 +135,7 @@ def _table(rows: pa.RecordBatch, magic: int) -> _Table:
     keys, key_sizes = _binary(rows.column("key") if "key" in names else pa.nulls(count, pa.binary()))
     values, value_sizes = _binary(rows.column("value") if "value" in names else pa.nulls(count, pa.binary()))
     headers, header_sizes = None, np.ones(count, np.int64)
-    if "headers" in names and magic == 2:
+    if "headers" in names:
         headers, header_sizes = _headers(rows.column("headers"), header_sizes)
     return _Table(offsets, timestamps, keys, key_sizes, values, value_sizes, headers, header_sizes)
 
@@ -191,13 +174,13 @@ def _headers(column: Any, none: Int64s) -> tuple[pa.Array | None, Int64s]:
     total = int((np.maximum(value_sizes, 0) + key_sizes + _HEADER_OVERHEAD_BYTES).sum())
     if total > INT32_MAX - 10 * counts.size:
         raise InvalidRecords(f"headers of {total} bytes")
-    written = _joined(_varints(key_sizes), keys, _varints(value_sizes), values)
+    written = joined(_varints(key_sizes), keys, _varints(value_sizes), values)
     _, bounds, data = written.buffers()
     # The headers of one record are adjacent: an array over their bytes with the records' bounds joins them.
     places = np.concatenate(([0], np.cumsum(counts)))
     of_records = np.frombuffer(bounds, np.int32)[: len(written) + 1][places]
-    joined = pa.Array.from_buffers(pa.binary(), counts.size, [None, pa.py_buffer(of_records), data])
-    return _binary(_joined(_varints(counts), joined))
+    of_each = pa.Array.from_buffers(pa.binary(), counts.size, [None, pa.py_buffer(of_records), data])
+    return _binary(joined(_varints(counts), of_each))
 
 
 # --- splitting
@@ -227,13 +210,12 @@ def _groups(table: _Table, batch_bytes: int) -> Iterator[tuple[int, list[int]]]:
         yield start, bounds
 
 
-# --- format v2
+# --- batches
 
 
 def _header(part: _Table, first: int, stop: int, sequence: int, options: EncodeOptions) -> BatchHeader:
     timestamps = part.timestamps[first:stop]
-    attributes = LOG_APPEND_TIME_BIT if options.log_append_time else 0
-    attributes |= TRANSACTIONAL_BIT if options.transactional else 0
+    attributes = TRANSACTIONAL_BIT if options.transactional else 0
     base_offset = int(part.offsets[first])
     return BatchHeader(
         base_offset,
@@ -255,13 +237,13 @@ def _header(part: _Table, first: int, stop: int, sequence: int, options: EncodeO
 def payloads(rows: pa.RecordBatch, bounds: Sequence[int]) -> tuple[memoryview, npt.NDArray[np.int32]]:
     """Returns the uncompressed records of batches of these rows, concatenated, and the end of each record, preceded by
     0. `bounds` are the first rows of the batches and the end of the last one. Raises the errors of `encode`."""
-    return _bytes_of(_records(_table(rows, batch.MAGIC), bounds))
+    return bytes_of(_records(_table(rows), bounds))
 
 
 def singles(rows: pa.RecordBatch, attributes: int) -> tuple[memoryview, Int64s]:
     """Returns each row as a batch of one record, concatenated, without codec and producer, and the end of each,
     preceded by 0. Raises the errors of `encode`."""
-    table, count = _table(rows, batch.MAGIC), rows.num_rows
+    table, count = _table(rows), rows.num_rows
     records, sizes = _record_parts(table, range(count + 1))
     head = np.zeros(count, HEAD)
     head["base_offset"], head["magic"], head["attributes"] = table.offsets, batch.MAGIC, attributes
@@ -270,7 +252,7 @@ def singles(rows: pa.RecordBatch, attributes: int) -> tuple[memoryview, Int64s]:
     for name in ("leader_epoch", "producer_id", "producer_epoch", "base_sequence"):
         head[name] = -1
     head["record_count"] = 1
-    written, ends = _bytes_of(_joined(_fixed(head), *records))
+    written, ends = bytes_of(joined(_fixed(head), *records))
     places = ends.tolist()
     crcs = np.array([crc32c(written[a + CRC_FROM : b]) for a, b in pairwise(places)], ">u4")
     at = ends[:-1, None] + np.arange(CRC_AT, CRC_AT + 4)
@@ -282,7 +264,7 @@ def singles(rows: pa.RecordBatch, attributes: int) -> tuple[memoryview, Int64s]:
 
 def _records(part: _Table, bounds: Sequence[int]) -> pa.Array:
     """Returns the serialised records of these batches, one element each."""
-    return _joined(*_record_parts(part, bounds)[0])
+    return joined(*_record_parts(part, bounds)[0])
 
 
 def _record_parts(part: _Table, bounds: Sequence[int]) -> tuple[list[Any], Int64s]:
@@ -318,53 +300,16 @@ def _varint_array(codes: npt.NDArray[np.uint64], widths: Int64s) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), codes.shape[0], [None, pa.py_buffer(bounds), pa.py_buffer(data)])
 
 
-def _joined(*parts: Any) -> pa.Array:
+def joined(*parts: Any) -> pa.Array:
     """Concatenates arrays element by element; a null counts as empty."""
     return pc.binary_join_element_wise(*parts, _EMPTY, null_handling="replace", null_replacement=b"")
 
 
-def _bytes_of(joined: pa.Array) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    _, bounds, data = joined.buffers()
-    ends = np.frombuffer(bounds, np.int32)[joined.offset : joined.offset + len(joined) + 1]
+def bytes_of(parts: pa.Array) -> tuple[memoryview, npt.NDArray[np.int32]]:
+    """Returns the bytes of all elements, and the end of each, preceded by 0."""
+    _, bounds, data = parts.buffers()
+    ends = np.frombuffer(bounds, np.int32)[parts.offset : parts.offset + len(parts) + 1]
     return memoryview(data) if data is not None else memoryview(b""), ends
-
-
-# --- formats v0 and v1
-
-
-def _old_batches(part: _Table, bounds: list[int], options: EncodeOptions) -> Iterator[bytes | bytearray]:
-    magic, codec = options.magic, options.codec
-    mark = LOG_APPEND_TIME_BIT if options.log_append_time and magic else 0
-    data, ends = _messages(part, bounds, magic, mark, relative=bool(codec and magic))
-    for first, stop in pairwise(bounds):
-        messages = data[int(ends[first]) : int(ends[stop])]
-        if not codec:
-            yield bytes(messages)
-            continue
-        packed = compression.compress(codec, messages, options.level, magic=magic)
-        wrapper = bytearray()
-        newest = int(part.timestamps[first:stop].max())
-        legacy.put_message(wrapper, int(part.offsets[stop - 1]), magic, mark | codec, newest, None, packed)
-        yield wrapper
-
-
-def _messages(
-    part: _Table, bounds: list[int], magic: int, attributes: int, *, relative: bool
-) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """Returns all rows as concatenated messages, and the end of each, preceded by 0."""
-    head = np.zeros(part.offsets.size, _HEADS[magic])
-    head["magic"], head["attributes"], head["key"] = magic, attributes, part.key_sizes
-    if magic:
-        head["timestamp"] = part.timestamps
-    bodies = _joined(_fixed(head), part.keys, _fixed(part.value_sizes.astype(">i4")), part.values)
-    data, ends = _bytes_of(bodies)
-    places = ends.tolist()
-    prefix = np.zeros(part.offsets.size, _PREFIX)
-    firsts = np.repeat(part.offsets[np.array(bounds[:-1], np.int64)], np.diff(bounds)) if relative else 0
-    prefix["offset"] = part.offsets - firsts
-    prefix["size"] = np.diff(ends) + 4
-    prefix["crc"] = [zlib.crc32(data[a:b]) for a, b in pairwise(places)]
-    return _bytes_of(_joined(_fixed(prefix), bodies))
 
 
 def _fixed(values: npt.NDArray[Any]) -> pa.Array:

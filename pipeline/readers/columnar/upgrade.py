@@ -36,9 +36,8 @@ from . import legacy as legacy_rows
 from .chunks import CHUNK_BYTES
 from .columns import record_batch
 from .encoding import HEAD, payloads, singles
-from .varints import PADDING, Int64s
-
-__all__ = ["PADDING", "Entry", "upgraded"]
+from .varints import PADDING as PADDING
+from .varints import Int64s
 
 LEAST_ENTRIES = 8
 """Smaller groups are converted one by one: the array operations of a run take as long as several conversions."""

@@ -7,24 +7,20 @@ checkpoint of high watermarks is the end, written every few seconds; otherwise t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ....protocol.limits import INT64_MAX
 from ....protocol.records.batch import HEADER_BYTES
-from ....storage.errors import StorageError
 from ....storage.format import checkpoint, partition_metadata
-from ...backend import ReadError
+from ...backend import as_read_error
 from ...objects.logs import files_of
 from . import catalog, indexes, transactions
 from .broker_lock import is_in_use, was_closed
 from .catalog import Folder, Segment
 from .indexes import Mark
-from .windows import Gone, Hops, LogFile
+from .windows import Hops, LogFile, retried
 
-T = TypeVar("T")
 _METADATA = "__cluster_metadata"
-_TRIES = 20
 
 
 class _Open(NamedTuple):
@@ -87,7 +83,8 @@ class Ends:
         if not root.in_use and was_closed(folder.root) and not transactions.may_have_any(folder.path):
             return high_watermark
         found = retried(lambda: self._open_at(folder, high_watermark, start))
-        return max(start, transactions.oldest(found, high_watermark))
+        # The first offset of the oldest open transaction, if it is below the high watermark.
+        return max(start, min([high_watermark, *found.values()]))
 
     def _open_at(self, folder: Folder, offset: int, start: int) -> dict[int, int]:
         known, log = self._open.get(folder.path), _identity(folder.path)
@@ -141,17 +138,5 @@ def is_torn(file: LogFile, position: int) -> bool:
 
 
 def _checkpoint(root: str, name: str) -> dict[tuple[str, int], int]:
-    try:
+    with as_read_error():
         return checkpoint.read_offsets(files_of(root), os.path.join(root, name))
-    except StorageError as error:
-        raise ReadError(str(error)) from error
-
-
-def retried(look: Callable[[], T]) -> T:
-    """Returns the result of `look`, retried while files disappear during it. Raises `Gone` if they stay away."""
-    for _ in range(_TRIES):
-        try:
-            return look()
-        except Gone:
-            continue
-    return look()

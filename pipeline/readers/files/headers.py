@@ -56,6 +56,16 @@ def walk(data: bytes | bytearray | memoryview, position: int, end: int) -> Walk:
     return Walk(found, position, None)
 
 
+def _stored(name: str, old: str | int) -> cached_property[Int64s]:
+    """Returns a property of `Table` with a field as it is in the header."""
+    return cached_property(lambda table: table._field(name, old))
+
+
+def _flag_of_v2(bit: int) -> cached_property[Bools]:
+    """Returns a property of `Table` with an attribute bit that only format v2 has."""
+    return cached_property(lambda table: (table.attributes & bit != 0) & table.is_new)
+
+
 @dataclass(frozen=True)
 class Table:
     """Headers as arrays, with one element per entry.
@@ -133,30 +143,22 @@ class Table:
         """True for a compressed v0/v1 message, which holds inner messages."""
         return ~self.is_new & (self.codecs > 0)
 
-    def _has(self, bit: int) -> Bools:
-        return self.attributes & bit != 0
-
     @cached_property
     def appended(self) -> Bools:
         """True for LogAppendTime."""
-        return self._has(batch.LOG_APPEND_TIME_BIT)
+        return self.attributes & batch.LOG_APPEND_TIME_BIT != 0
 
-    @cached_property
-    def transactional(self) -> Bools:
-        return self._has(batch.TRANSACTIONAL_BIT) & self.is_new
+    transactional = _flag_of_v2(batch.TRANSACTIONAL_BIT)
+    control = _flag_of_v2(batch.CONTROL_BIT)
+    delete_horizons = _flag_of_v2(batch.DELETE_HORIZON_BIT)
 
-    @cached_property
-    def control(self) -> Bools:
-        return self._has(batch.CONTROL_BIT) & self.is_new
-
-    @cached_property
-    def delete_horizons(self) -> Bools:
-        return self._has(batch.DELETE_HORIZON_BIT) & self.is_new
-
-    @cached_property
-    def base_offsets(self) -> Int64s:
-        """The offset fields."""
-        return self._field("base_offset", "offset")
+    base_offsets = _stored("base_offset", "offset")
+    """The offset fields."""
+    producer_ids = _stored("producer_id", -1)
+    producer_epochs = _stored("producer_epoch", -1)
+    base_sequences = _stored("base_sequence", -1)
+    leader_epochs = _stored("leader_epoch", -1)
+    crcs = _stored("crc", "crc")
 
     @cached_property
     def last_offsets(self) -> Int64s:
@@ -176,26 +178,6 @@ class Table:
     @cached_property
     def timestamp_types(self) -> Int64s:
         return np.where(self.magics > 0, self.appended.astype(np.int64), -1)
-
-    @cached_property
-    def producer_ids(self) -> Int64s:
-        return self._field("producer_id", -1)
-
-    @cached_property
-    def producer_epochs(self) -> Int64s:
-        return self._field("producer_epoch", -1)
-
-    @cached_property
-    def base_sequences(self) -> Int64s:
-        return self._field("base_sequence", -1)
-
-    @cached_property
-    def leader_epochs(self) -> Int64s:
-        return self._field("leader_epoch", -1)
-
-    @cached_property
-    def crcs(self) -> Int64s:
-        return self._field("crc", "crc")
 
     @cached_property
     def record_counts(self) -> Int64s:

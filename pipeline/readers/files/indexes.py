@@ -8,6 +8,7 @@ missing, truncated, not written yet, or padded with zeros: then headers are read
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,16 +16,12 @@ import numpy as np
 from ....protocol.records.batch import BatchHeader
 from ....storage.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from ....storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
-from ...backend import ReadError
-from ...objects.logs import files_of
 from .headers import Int64s, Table
-from .windows import Hops, LogFile
+from .windows import Gone, Hops, LogFile, file_bytes
 
 _TRIED = 4  # index entries that are tried before the index is given up
 _GROUP_BYTES = 8 << 20  # entries that were appended together lie within this range
 _TAIL_BYTES = 16 << 20  # after the last time index entry; with more bytes the largest timestamp stays unknown
-
-_NO_ENTRIES = np.empty(0, np.int64)
 
 
 class Mark(NamedTuple):
@@ -90,13 +87,10 @@ def time_entries(log_path: str, base: int) -> TimeEntries:
 
 
 def _index_bytes(log_path: str, suffix: str, entry_bytes: int) -> bytes:
-    path = log_path.removesuffix(LOG_SUFFIX) + suffix
     try:
-        data = files_of(path).read_bytes(path)
-    except FileNotFoundError:
+        data = file_bytes(log_path.removesuffix(LOG_SUFFIX) + suffix)
+    except Gone:
         return b""
-    except OSError as error:
-        raise ReadError(f"cannot read {path}: {error.strerror}") from error
     return data[: len(data) // entry_bytes * entry_bytes]
 
 
@@ -135,8 +129,13 @@ def floor(file: LogFile, base: int, offset: int, entries: OffsetEntries | None =
     read from its start."""
     entries = offset_entries(file.path, base) if entries is None else entries
     number = int(np.searchsorted(entries.offsets, offset, "right")) - 1
-    for candidate in range(number, max(number - _TRIED, -1), -1):
-        mark = confirmed(file, int(entries.offsets[candidate]), int(entries.positions[candidate]), base)
+    return _first_confirmed(file, base, entries, range(number, max(number - _TRIED, -1), -1))
+
+
+def _first_confirmed(file: LogFile, base: int, entries: OffsetEntries, numbers: Iterable[int]) -> Mark | None:
+    """Returns the log entry of the first of these index entries that the log confirms, or None."""
+    for number in numbers:
+        mark = confirmed(file, int(entries.offsets[number]), int(entries.positions[number]), base)
         if mark is not None:
             return mark
     return None
@@ -161,10 +160,9 @@ def at_or_after(file: LogFile, base: int, position: int, start: Mark | None, ent
     """Returns a log entry at a position or a little after it, by the offset index, else by reading headers from
     `start`."""
     number = int(np.searchsorted(entries.positions, position))
-    for candidate in range(number, min(number + _TRIED, len(entries.positions))):
-        mark = confirmed(file, int(entries.offsets[candidate]), int(entries.positions[candidate]), base)
-        if mark is not None:
-            return mark
+    tried = range(number, min(number + _TRIED, len(entries.positions)))
+    if (mark := _first_confirmed(file, base, entries, tried)) is not None:
+        return mark
     for table in Hops(file, start.position if start is not None else 0):
         reached = int(np.searchsorted(table.positions, position))
         if reached < len(table):
@@ -180,11 +178,7 @@ def after_damage(file: LogFile, base: int, position: int) -> Mark | None:
 def within(file: LogFile, base: int, begin: int, end: int, entries: OffsetEntries) -> Mark | None:
     """Returns the first indexed log entry between two positions, both exclusive, or None."""
     first, last = np.searchsorted(entries.positions, begin, "right"), np.searchsorted(entries.positions, end)
-    for number in range(int(first), int(last)):
-        mark = confirmed(file, int(entries.offsets[number]), int(entries.positions[number]), base)
-        if mark is not None:
-            return mark
-    return None
+    return _first_confirmed(file, base, entries, range(int(first), int(last)))
 
 
 def mark_at(table: Table, index: int) -> Mark:

@@ -7,9 +7,8 @@ mapped page would kill the process. Raises ReadError; `Gone` if the file does no
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from types import TracebackType
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,10 +29,23 @@ WINDOW_BYTES = 4 << 20
 _HOP_BYTES = 64 << 10  # bytes per read if only headers are wanted,
 _LARGE_ENTRY_BYTES = 16 << 10  # or header by header if entries are larger than this on average
 _HEADERS_EACH = 4096  # headers per table
+_TRIES = 20
+
+T = TypeVar("T")
 
 
 class Gone(Exception):
     """A file or folder does not exist (any more)."""
+
+
+def retried(look: Callable[[], T]) -> T:
+    """Returns the result of `look`, retried while files disappear during it. Raises `Gone` if they stay away."""
+    for _ in range(_TRIES):
+        try:
+            return look()
+        except Gone:
+            continue
+    return look()
 
 
 class Stop(NamedTuple):
@@ -68,15 +80,13 @@ class LogFile:
                 self._object = files_of(path).open(path)
             else:
                 self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise Gone(path) from error
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
 
     def __enter__(self) -> LogFile:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._object is not None:
             self._object.close()
         else:
@@ -86,7 +96,7 @@ class LogFile:
         try:
             return os.fstat(self._fd).st_size if self._object is None else self._object.size()
         except OSError as error:
-            raise _unreadable(self.path, error) from error
+            raise unreadable(self.path, error) from error
 
     def fill(self, buffer: memoryview, position: int) -> int:
         """Reads from a position into the buffer and returns the number of bytes."""
@@ -98,10 +108,8 @@ class LogFile:
                 return len(data)
             while done < len(buffer) and (count := os.preadv(self._fd, [buffer[done:]], position + done)):
                 done += count
-        except FileNotFoundError as error:  # an object that was deleted meanwhile
-            raise Gone(self.path) from error
         except OSError as error:
-            raise _unreadable(self.path, error) from error
+            raise unreadable(self.path, error) from error
         return done
 
     def read(self, position: int, length: int) -> bytes:
@@ -110,10 +118,8 @@ class LogFile:
             if self._object is not None:
                 return bytes(self._object.read(position, length))
             data = os.pread(self._fd, length, position)
-        except FileNotFoundError as error:
-            raise Gone(self.path) from error
         except OSError as error:
-            raise _unreadable(self.path, error) from error
+            raise unreadable(self.path, error) from error
         if len(data) == length or not data:
             return data
         rest = bytearray(length)
@@ -141,6 +147,14 @@ class LogFile:
                 return False
             position += len(data)
         return True
+
+
+def file_bytes(path: str) -> bytes:
+    """Returns the bytes of a small file, such as an index."""
+    try:
+        return files_of(path).read_bytes(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 class Windows:
@@ -258,5 +272,8 @@ def _whole_size(data: bytes, left: int) -> int | None:
     return size
 
 
-def _unreadable(path: str, error: OSError) -> ReadError:
+def unreadable(path: str, error: OSError) -> ReadError | Gone:
+    """Returns the exception for an error of a file or folder: `Gone` if it does not exist (any more)."""
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        return Gone(path)
     return ReadError(f"cannot read {path}: {error.strerror or error}")

@@ -7,8 +7,6 @@ inside.
 
 from __future__ import annotations
 
-from .backend import WireBackend
-from .groups import commit_offsets
-from .piece import WirePiece
+from .backend import WireBackend, commit_offsets
 
-__all__ = ["WireBackend", "WirePiece", "commit_offsets"]
+__all__ = ["WireBackend", "commit_offsets"]

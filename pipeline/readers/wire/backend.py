@@ -1,30 +1,30 @@
-"""A backend over brokers: the partitions, their start and end offsets, and the work of reading."""
+"""A backend over brokers: the partitions, their start and end offsets, and the work of reading.
+
+`commit_offsets` shows the progress of a reader as offsets of a consumer group.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from ....client.consumer.group_offsets import NOT_A_MEMBER, GroupOffsets, OffsetAndMetadata
 from ....client.consumer.list_offsets import EARLIEST, LATEST, OffsetLookup
 from ....client.net.cluster import Cluster, Topic
-from ....client.net.errors import ClientError, KafkaError
+from ....client.net.errors import KafkaError
 from ....client.net.metadata import topic_of
 from ....client.net.retry import retry
 from ....client.net.security import Settings
 from ....protocol.errors import ErrorCode
 from ....protocol.primitives import ZERO_UUID
-from ...backend import OffsetRange, Offsets, ReadError, Selection, TopicPartition, Wanted
+from ...backend import INTERNAL, OffsetRange, Offsets, ReadError, Selection, TopicPartition, Wanted
 from ...offsets import MAX_PIECES
 from .config import client_options
-from .connection import addresses, open_cluster, with_brokers
-from .event_loop import Loop, ThreadLoop
+from .connection import ClusterCalls, addresses
+from .event_loop import ThreadLoop
 from .piece import WirePiece
-from .ranges import split
-
-__all__ = ["INTERNAL", "WireBackend"]
-
-INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
-"""The brokers' internal topics, for brokers that do not report them as internal."""
 
 LOOKUP_S = 5.0
 """After this time without all offsets, the topics are described again: one may have been deleted meanwhile."""
@@ -42,8 +42,7 @@ class WireBackend:
         self._config = Settings(config)
         self._options = client_options(config)
         self._patience_s = self._options.default_api_timeout_ms / 1000
-        self._loop: Loop | None = None
-        self._cluster: Cluster | None = None
+        self._calls = ClusterCalls(self._options, make_loop=ThreadLoop)
         self._ids: dict[str, bytes] = {}
 
     def __enter__(self) -> WireBackend:
@@ -54,35 +53,15 @@ class WireBackend:
 
     def close(self) -> None:
         """Closes the connections. May be called again; a later call of another method connects again."""
-        loop, cluster = self._loop, self._cluster
-        self._loop = self._cluster = None
-        if loop is not None:
-            if cluster is not None:
-                loop.run(cluster.close())
-            loop.close()
+        self._calls.close()
 
     def _run(self, what: str, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
         """Runs `work` on the cluster, with retries until default.api.timeout.ms is over."""
-        loop = self._loop = self._loop or ThreadLoop()
 
-        async def done() -> T:
-            # Within the loop, so that callers in several threads share one cluster.
-            cluster = await self._opened()
-            try:
-                return await retry(lambda: work(cluster), cluster.retry_backoff_s, self._patience_s)
-            except ClientError as error:
-                raise ReadError(f"cannot fetch {what}: {with_brokers(error, cluster)}") from error
+        async def done(cluster: Cluster) -> T:
+            return await retry(lambda: work(cluster), cluster.retry_backoff_s, self._patience_s)
 
-        return loop.run(done())
-
-    async def _opened(self) -> Cluster:
-        if self._cluster is None:
-            cluster = await open_cluster(self._options)
-            if self._cluster is None:
-                self._cluster = cluster
-            else:
-                await cluster.close()
-        return self._cluster
+        return self._calls.read(f"cannot fetch {what}", done)
 
     # Backend
 
@@ -94,6 +73,7 @@ class WireBackend:
 
         async def described(cluster: Cluster) -> tuple[dict[str, Topic], frozenset[str]]:
             topics = await _described(cluster, named if by_name else None)
+            # Old brokers do not report their internal topics as internal.
             internal = INTERNAL | {name for name, topic in topics.items() if topic.is_internal}
             _check([topic for name, topic in topics.items() if by_name or _selects(selection, name, internal)])
             return topics, internal
@@ -198,3 +178,58 @@ def _selects(selection: Selection, name: str, internal: frozenset[str]) -> bool:
 def _is_there(topics: Mapping[str, Topic], key: TopicPartition) -> bool:
     known = topics.get(key.topic)
     return known is not None and key.partition in known.partitions
+
+
+def split(ranges: Sequence[OffsetRange], at_least: int | None) -> list[OffsetRange]:
+    """Returns the same offsets, each once and in order, in about `at_least` parts if there are enough offsets: each
+    range gets a share by its size, at least one. Empty ranges are left out. Source: Spark's guide on minPartitions, and
+    its KafkaOffsetRangeCalculator."""
+    found = [one for one in ranges if one.size]
+    if at_least is None or len(found) >= at_least:
+        return found
+    total = sum(one.size for one in found)
+    # Ranges that stay whole get one part each first; the others share the rest.
+    whole = [_share(one.size, total, at_least) == 1 for one in found]
+    to_split = sum(one.size for one, is_whole in zip(found, whole, strict=True) if not is_whole)
+    parts = max(1, at_least - sum(whole))
+    return [
+        part
+        for one, is_whole in zip(found, whole, strict=True)
+        for part in _parts(one, 1 if is_whole else _share(one.size, to_split, parts))
+    ]
+
+
+def _share(size: int, total: int, parts: int) -> int:
+    """Returns Java's Math.round of the proportion, at least one."""
+    return max(1, math.floor(size / total * parts + 0.5))
+
+
+def _parts(one: OffsetRange, count: int) -> list[OffsetRange]:
+    """Returns about equal parts, none empty."""
+    count = min(count, one.size)
+    edges = [one.start]
+    for left in range(count, 0, -1):
+        edges.append(edges[-1] + (one.end - edges[-1]) // left)
+    return [one._replace(start=start, end=end) for start, end in itertools.pairwise(edges)]
+
+
+def commit_offsets(config: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Commits these offsets, each that of the next record to read, so that lag tools can show the progress of a reader,
+    which is no member of the group.
+
+    Returns when the group's coordinator has stored them. Raises ReadError if no broker responded in time, or if the
+    group has members: only these may commit then.
+    """
+    options = client_options(config)
+    if not offsets:
+        return
+
+    async def work(cluster: Cluster) -> None:
+        # Newer versions of OffsetCommit need topic ids.
+        await cluster.refresh({key.topic for key in offsets})
+        committed = {(key.topic, key.partition): OffsetAndMetadata(offset) for key, offset in offsets.items()}
+        patience_s = options.default_api_timeout_ms / 1000
+        await GroupOffsets(cluster, group, stable_only=False).commit(committed, NOT_A_MEMBER, patience_s)
+
+    with ClusterCalls(options) as calls:
+        calls.read(f"cannot commit offsets to group {group!r}", work)

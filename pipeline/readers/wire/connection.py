@@ -1,19 +1,21 @@
-"""Opens the client's cluster for a reader or a sink, and words its errors.
+"""Opens the client's cluster for a reader or a sink, calls it from synchronous code, and words its errors.
 
 Owns how long these try to reach the first broker.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import Callable, Coroutine
+from typing import Any, Self, TypeVar
 
 from ....client.net.cluster import Cluster
 from ....client.net.errors import ClientError, RequestTimedOut
 from ....client.net.options import ClientOptions
 from ....client.net.retry import retry
 from ...backend import ReadError
+from .event_loop import Loop, loop_here
 
+T = TypeVar("T")
 START_PATIENCE_S = 10.0
 """Limit for reaching the first broker: shorter than other timeouts, since the usual cause is a wrong address."""
 
@@ -37,14 +39,65 @@ async def open_cluster(options: ClientOptions, patience_s: float = START_PATIENC
     return cluster
 
 
-@contextlib.asynccontextmanager
-async def connected(options: ClientOptions) -> AsyncIterator[Cluster]:
-    """Opens a cluster and closes it at the end. Raises ReadError."""
-    cluster = await open_cluster(options)
-    try:
-        yield cluster
-    finally:
-        await cluster.close()
+class ClusterCalls:
+    """A cluster and the event loop for its calls, both opened on first use; a context manager. `patience_s` is the
+    limit for the first broker. Calls in several threads need a `make_loop` of ThreadLoop."""
+
+    def __init__(
+        self,
+        options: ClientOptions,
+        patience_s: float = START_PATIENCE_S,
+        make_loop: Callable[[], Loop] = loop_here,
+    ) -> None:
+        self._options = options
+        self._patience_s = patience_s
+        self._make_loop = make_loop
+        self._loop: Loop | None = None
+        self._cluster: Cluster | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        """Runs `work` and returns its result. Raises ReadError if no broker can be reached, and the ClientError of
+        `work`."""
+        loop = self._loop = self._loop or self._make_loop()
+        return loop.run(self._done(work))
+
+    async def _done(self, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        # Within the loop, so that callers in several threads share one cluster.
+        if self._cluster is None:
+            cluster = await open_cluster(self._options, self._patience_s)
+            if self._cluster is None:
+                self._cluster = cluster
+            else:
+                await cluster.close()
+        return await work(self._cluster)
+
+    def read(self, failed: str, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        """Runs `work`, whose ClientError is raised as a ReadError that begins with `failed`."""
+        try:
+            return self.run(work)
+        except ClientError as error:
+            raise ReadError(f"{failed}: {self.with_brokers(error)}") from error
+
+    def with_brokers(self, error: ClientError) -> str:
+        """Returns the error's text with the brokers' addresses."""
+        return str(error) if self._cluster is None else with_brokers(error, self._cluster)
+
+    def close(self) -> None:
+        """Closes the connections. May be called again; a later call connects again."""
+        loop, self._loop = self._loop, None
+        cluster, self._cluster = self._cluster, None
+        if loop is not None:
+            try:
+                if cluster is not None:
+                    loop.run(cluster.close())
+            finally:
+                loop.close()
 
 
 def addresses(options: ClientOptions) -> str:

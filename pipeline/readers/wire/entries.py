@@ -5,11 +5,13 @@ Owns the walk from entry to entry, and aborted transactions (KIP-98). Decodes no
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from ....protocol.records import batch, formats
+from ....protocol.records.aborted import AbortedTransactions
 from ....protocol.records.errors import CorruptRecords, InvalidRecords
 from ....protocol.records.layout import (
     LAST_OFFSET_DELTA_AT,
@@ -19,11 +21,8 @@ from ....protocol.records.layout import (
     PREFIX_BYTES,
 )
 
-__all__ = ["Extent", "aborted_positions", "begins_damaged", "extent"]
-
 Buffer = bytes | bytearray | memoryview
 
-ABORT = 0  # the type of a control record
 _INT32 = struct.Struct(">i")
 
 
@@ -96,27 +95,10 @@ def begins_damaged(data: Buffer) -> bool:
 def aborted_positions(data: Buffer, aborted: Iterable[tuple[int, int]]) -> frozenset[int]:
     """Returns the positions of the batches of aborted transactions, given as (producer id, first offset), each up to
     its marker. A damaged marker ends none. Raises CorruptRecords if the entries cannot be delimited."""
-    waiting = sorted(((first, producer_id) for producer_id, first in aborted), reverse=True)
-    ids: set[int] = set()
+    transactions = AbortedTransactions(aborted)
     found: set[int] = set()
     for position, header in formats.headers(data):
-        if not header.has_producer:
-            continue
-        while waiting and waiting[-1][0] <= header.last_offset:
-            ids.add(waiting.pop()[1])
-        if header.producer_id not in ids:
-            continue
-        if not header.is_control:
-            if header.is_transactional:
+        with contextlib.suppress(CorruptRecords, InvalidRecords):
+            if header.has_producer and transactions.include(data, position, header):
                 found.add(position)
-        elif _is_abort(data, position):
-            ids.discard(header.producer_id)
     return frozenset(found)
-
-
-def _is_abort(data: Buffer, position: int) -> bool:
-    try:
-        keys = [record.key for record in batch.records(data, position)]
-    except (CorruptRecords, InvalidRecords):
-        return False
-    return any(key is not None and int.from_bytes(key[2:4], "big") == ABORT for key in keys)

@@ -8,26 +8,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 _CLOSE_SECONDS = 10.0
-
-
-class Loop(Protocol):
-    """Runs coroutines for one caller."""
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs the coroutine to its end and returns its result or raises its error."""
-        ...
-
-    def run_ready(self) -> None:
-        """Runs the callbacks that are ready, without waiting."""
-        ...
-
-    def close(self) -> None:
-        """Cancels pending work. May be called again."""
-        ...
 
 
 class OwnLoop:
@@ -39,18 +23,21 @@ class OwnLoop:
         self._loop = self._runner.get_loop()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs the coroutine to its end and returns its result or raises its error."""
         return self._loop.run_until_complete(work)
 
     def run_ready(self) -> None:
+        """Runs the callbacks that are ready, without waiting."""
         self._loop.call_soon(self._loop.stop)
         self._loop.run_forever()
 
     def close(self) -> None:
+        """Cancels pending work. May be called again."""
         self._runner.close()
 
 
 class ThreadLoop:
-    """Runs in a thread of its own, for a caller with a running event loop and for one that calls rarely."""
+    """The same in a thread of its own, for a caller with a running event loop and for one that calls rarely."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -76,6 +63,9 @@ class ThreadLoop:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(_CLOSE_SECONDS)
+
+
+Loop = OwnLoop | ThreadLoop
 
 
 def loop_here() -> Loop:

@@ -16,14 +16,13 @@ from ....client.consumer.options import ConsumerOptions
 from ....client.net.cluster import NO_NODE, Cluster
 from ....client.net.connection import Connection
 from ....client.net.errors import ClientError, ConnectionLost, KafkaError
+from ....client.net.threads import mark_retrieved
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.records.fetch import FetchRequest
 from ....protocol.primitives import ZERO_UUID
 from ...backend import DataLoss, OffsetRange, ReadError
 from .connection import with_brokers
 from .entries import begins_damaged, extent
-
-__all__ = ["Fetched", "RangeFetch"]
 
 FETCH_WITHOUT_IDS = 12
 FIRST_BYTES = 1 << 20
@@ -104,11 +103,6 @@ class RangeFetch:
         self._missing = 0
         self._deadline = 0.0
         self._visible_by = 0.0
-
-    @property
-    def offset(self) -> int:
-        """The offset after the records returned so far."""
-        return self._offset
 
     async def next(self) -> Fetched | None:
         """Returns the next entries, or None at the end of the range. Raises DataLoss, ReadError."""
@@ -193,7 +187,7 @@ class RangeFetch:
         )
         timeout_s = (self._options.request_timeout_ms + self._max_wait_ms) / 1000
         response = connection.send(request, version, timeout_s=timeout_s)
-        response.add_done_callback(_mark_retrieved)
+        response.add_done_callback(mark_retrieved)
         return _PendingFetch(self._offset, connection, version, response)
 
     def _of_partition(self, response: Any) -> Any:
@@ -331,9 +325,3 @@ class RangeFetch:
         self._offset = max(until, self._offset)
         self._pending = None
         raise _OffsetMoved
-
-
-def _mark_retrieved(response: asyncio.Future[Any]) -> None:
-    """Marks an exception as retrieved: the response may never be awaited."""
-    with contextlib.suppress(asyncio.CancelledError):
-        response.exception()

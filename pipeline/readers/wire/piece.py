@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ....client.net.cluster import Cluster
 from ....client.net.security import Settings
 from ....protocol.primitives import ZERO_UUID
 from ...backend import OffsetRange, Wanted
@@ -16,8 +15,6 @@ from .connection import open_cluster
 from .decoding import Decoder
 from .event_loop import Loop, loop_here
 from .fetch import RangeFetch
-
-__all__ = ["WirePiece"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ class WirePiece:
                 )
                 yield from self._rows(loop, fetch, decoder)
             finally:
-                loop.run(_closed(cluster))
+                loop.run(cluster.close())
         finally:
             loop.close()
             decoder.close()
@@ -63,7 +60,3 @@ class WirePiece:
             for found in decoder.rows(fetched):
                 loop.run_ready()
                 yield found
-
-
-async def _closed(cluster: Cluster) -> None:
-    await cluster.close()

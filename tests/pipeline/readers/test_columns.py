@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.pipeline.readers import columnar
 from ottla.pipeline.readers.columnar import Options, decode
+from ottla.pipeline.readers.columnar.columns import ALL_COLUMNS
 from ottla.pipeline.readers.columns import (
     BATCH_COLUMNS,
     BATCH_FIELDS,
@@ -43,7 +43,7 @@ def rows_of(data: bytes, columns: tuple[str, ...] = ALL, cut: slice = slice(None
 def test_spark_reads_these_columns() -> None:
     assert RECORD_COLUMNS == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
     assert (*RECORD_COLUMNS, "headers", *METADATA_COLUMNS, *SIZE_COLUMNS) == ALL
-    assert set(decoder_columns(ALL)) == set(columnar.ALL_COLUMNS)
+    assert set(decoder_columns(ALL)) == set(ALL_COLUMNS)
     assert decoder_columns(("topic", "offset", "file")) == ("offset",)
     assert set(BATCH_FIELDS) - set(BATCH_COLUMNS) == {"crcOk"}
 

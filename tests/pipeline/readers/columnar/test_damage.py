@@ -15,7 +15,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ottla.pipeline.readers.columnar import ALL_COLUMNS, Damage, Options, chunks, decode
+from ottla.pipeline.readers.columnar import Damage, Options, chunks, decode
+from ottla.pipeline.readers.columnar.columns import ALL_COLUMNS
 from ottla.protocol.records import batch, compression, formats, legacy
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords

@@ -17,18 +17,8 @@ from hypothesis import strategies as st
 from kafka.record import default_records as kafka_python
 from kafka.record import legacy_records as old_kafka_python
 
-from ottla.pipeline.readers.columnar import (
-    ALL_COLUMNS,
-    COLUMNS,
-    METADATA,
-    SCHEMA,
-    SIZES,
-    Options,
-    batches,
-    decode,
-    schema,
-)
-from ottla.pipeline.readers.columnar.columns import record_batch
+from ottla.pipeline.readers.columnar import COLUMNS, Options, batches, decode, schema
+from ottla.pipeline.readers.columnar.columns import ALL_COLUMNS, METADATA, SCHEMA, SIZES, record_batch
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Header, Record
 from ottla_testing.each import each

@@ -9,18 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from aiokafka.record import default_records as aiokafka
-from aiokafka.record import legacy_records as old_aiokafka
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import default_records as kafka_python
-from kafka.record import legacy_records as old_kafka_python
 
 from ottla.pipeline.readers.columnar import EncodeOptions, Options, decode, encode
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.errors import InvalidRecords, UnsupportedCodec
 from ottla_testing.pipeline.columnar_samples import (
-    FORMATS,
     NOW,
     encoded,
     entries,
@@ -37,8 +34,7 @@ GOLDEN = (
     "00000000000000090001000000050000000218000000026b0276020268027"
     "80c000e02010100"
 )
-# Offset 3, size, CRC, magic 1, no attributes, the time, key "k", value null.
-GOLDEN_V1 = "000000000000000300000017" + "83e991c6" + "0100" + "0000018bcfe56800" + "000000016b" + "ffffffff"
+CODECS = range(5)
 
 blob = st.none() | st.binary(max_size=100) | st.integers(8000, 8300).map(bytes)
 header = st.builds(Header, st.text(max_size=8), st.none() | st.binary(max_size=20))
@@ -59,49 +55,42 @@ def test_golden_bytes() -> None:
     records = [Record(0, NOW, b"k", b"v", (Header("h", b"x"),)), Record(1, NOW + 7, None, None)]
     producer = {"producer_id": 9, "producer_epoch": 1, "base_sequence": 5, "transactional": True}
     assert encoded(records, **producer).hex() == GOLDEN
-    assert encoded([Record(3, NOW, b"k", None)], magic=1).hex() == GOLDEN_V1
 
 
-@given(records=record_lists(), form=st.sampled_from(FORMATS), batch_bytes=st.integers(1, 20_000))
-def test_encode_then_decode_returns_records(records: list[Record], form: tuple[int, int], batch_bytes: int) -> None:
-    data = encoded(records, magic=form[0], codec=form[1], batch_bytes=batch_bytes)
-    assert plainly(data) == shown(records, form[0])
-    assert in_columns(data, check_crc=True) == shown(records, form[0])
+@given(records=record_lists(), codec=st.sampled_from(CODECS), batch_bytes=st.integers(1, 20_000))
+def test_encode_then_decode_returns_records(records: list[Record], codec: int, batch_bytes: int) -> None:
+    data = encoded(records, codec=codec, batch_bytes=batch_bytes)
+    assert plainly(data) == shown(records, 2)
+    assert in_columns(data, check_crc=True) == shown(records, 2)
 
 
-@given(records=record_lists(), form=st.sampled_from(FORMATS), append_time=st.booleans())
-def test_encode_bytes_match_plain_encoder(records: list[Record], form: tuple[int, int], append_time: bool) -> None:
-    magic, codec = form
+@given(records=record_lists(), codec=st.sampled_from(CODECS))
+def test_encode_bytes_match_plain_encoder(records: list[Record], codec: int) -> None:
     if records[-1].offset - records[0].offset > 2**31 - 1:
         return
-    data = encoded(records, magic=magic, codec=codec, batch_bytes=2**30, log_append_time=append_time)
-    assert data.hex() == entries(records, magic, codec, log_append_time=append_time).hex()
+    assert encoded(records, codec=codec, batch_bytes=2**30).hex() == entries(records, 2, codec).hex()
 
 
-@pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_encode_decoded_chunk_round_trip(magic: int, codec: int, scaled: Callable[[int], int]) -> None:
-    records = some_records(scaled(200), 9, first=2**33, headers=magic == 2)
-    data = b"".join(entries(records[at : at + 20], magic, codec) for at in range(0, len(records), 20))
+@pytest.mark.parametrize("codec", CODECS)
+def test_encode_decoded_chunk_round_trip(codec: int, scaled: Callable[[int], int]) -> None:
+    records = some_records(scaled(200), 9, first=2**33)
+    data = b"".join(entries(records[at : at + 20], 2, codec) for at in range(0, len(records), 20))
     again = b"".join(
         built
         for rows in decode(data, Options(chunk_bytes=50_000))
-        for built in encode(rows, EncodeOptions(magic=magic, codec=codec, batch_bytes=30_000))
+        for built in encode(rows, EncodeOptions(codec=codec, batch_bytes=30_000))
     )
-    assert plainly(again) == shown(records, magic)
+    assert plainly(again) == shown(records, 2)
 
 
-@pytest.mark.parametrize(("magic", "codec"), FORMATS)
-def test_encode_readable_by_other_libraries(magic: int, codec: int) -> None:
-    records = some_records(40, 3, headers=magic == 2)
-    data = encoded(records, magic=magic, codec=codec, batch_bytes=5000)
+@pytest.mark.parametrize("codec", CODECS)
+def test_encode_readable_by_other_libraries(codec: int) -> None:
+    records = some_records(40, 3)
+    data = encoded(records, codec=codec, batch_bytes=5000)
     readers: list[Callable[[bytes], Any]] = [
         lambda entry: kafka_python.DefaultRecordBatch(entry),
         lambda entry: aiokafka.DefaultRecordBatch(bytearray(entry)),
     ]
-    if magic < 2:
-        readers = [lambda entry: old_kafka_python.LegacyRecordBatch(entry, magic)]
-        if (magic, codec) != (0, 3):
-            readers.append(lambda entry: old_aiokafka.LegacyRecordBatch(entry, magic))
     for reader in readers:
         found = []
         for position, head in formats.headers(data):
@@ -111,7 +100,7 @@ def test_encode_readable_by_other_libraries(magic: int, codec: int) -> None:
                 headers = tuple(Header(*pair) for pair in item.headers or ())
                 time = -1 if item.timestamp is None else item.timestamp
                 found.append(Record(item.offset, time, item.key, item.value, headers))
-        assert found == shown(records, magic)
+        assert found == shown(records, 2)
 
 
 # --- splitting and numbering
@@ -147,9 +136,8 @@ def test_encode_sequences_continue_across_batches_and_wrap() -> None:
 def test_encode_large_input_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ottla.pipeline.readers.columnar.encoding._GROUP_BYTES", 10_000)
     records = some_records(60, 4)
-    for magic, codec in FORMATS:
-        data = encoded(records, magic=magic, codec=codec, batch_bytes=4000)
-        assert plainly(data) == shown(shown(records, magic), magic)
+    for codec in CODECS:
+        assert plainly(encoded(records, codec=codec, batch_bytes=4000)) == shown(records, 2)
 
 
 # --- columns
@@ -162,7 +150,6 @@ def test_encode_missing_columns_are_null() -> None:
 
 def test_encode_no_rows_returns_no_batches() -> None:
     assert list(encode(rows_of([]))) == []
-    assert list(encode(rows_of([]), EncodeOptions(magic=0, codec=1))) == []
 
 
 def test_encode_slices_strings_and_large_columns() -> None:
@@ -202,10 +189,10 @@ def test_encode_values_beyond_format_refused() -> None:
             encode(rows)
 
 
-@pytest.mark.parametrize(("magic", "codec"), [(2, 5), (2, 7), (2, -1), (1, 4), (0, 4)])
-def test_encode_unknown_codec_refused(magic: int, codec: int) -> None:
+@pytest.mark.parametrize("codec", [5, 7, -1])
+def test_encode_unknown_codec_refused(codec: int) -> None:
     with pytest.raises(UnsupportedCodec):
-        encode(rows_of([]), EncodeOptions(magic=magic, codec=codec))
+        encode(rows_of([]), EncodeOptions(codec=codec))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +212,6 @@ def test_encode_wrong_column_type_refused(columns: dict[str, list[Any]]) -> None
         encode(pa.RecordBatch.from_pydict({name: pa.array(values) for name, values in columns.items()}))
 
 
-def test_encode_invalid_options_refused() -> None:
-    for options in (EncodeOptions(magic=3), EncodeOptions(batch_bytes=0)):
-        with pytest.raises(ValueError):
-            encode(rows_of([]), options)
+def test_encode_batch_without_room_refused() -> None:
+    with pytest.raises(ValueError):
+        encode(rows_of([]), EncodeOptions(batch_bytes=0))

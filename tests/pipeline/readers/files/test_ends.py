@@ -69,7 +69,7 @@ def test_end_of_directory_in_use_is_high_watermark_and_lock_kept(directory: Data
     backend = FileBackend([directory.path])
     key = TopicPartition("orders", 0)
     assert both(backend, key) == (0, 0), "no high watermark was written yet"
-    directory.write_watermarks()
+    directory.write_checkpoints(REPLICATION_OFFSET)
     assert both(backend, key) == (0, 40)
     append(log, 5)
     assert both(backend, key) == (0, 40)
@@ -99,14 +99,14 @@ def test_is_in_use_lock_of_another_process_detected(tmp_path: Path) -> None:
 def test_end_after_kill_is_last_whole_entry(directory: DataDirectory, tmp_path: Path) -> None:
     log = log_of(directory)
     append(log, 40)
-    directory.write_watermarks()
+    directory.write_checkpoints(REPLICATION_OFFSET)
     append(log, 7)
     copy = tmp_path / "copy"
     shutil.copytree(directory.path, copy)
     backend = FileBackend([str(copy)])
     key = TopicPartition("orders", 0)
     assert both(backend, key) == (0, 47)
-    with open(copy / "orders-0" / f"{log.active_segment_offset:020d}.log", "ab") as file:
+    with open(copy / "orders-0" / f"{log.segments[-1].base_offset:020d}.log", "ab") as file:
         file.write(b"\0\0\0\0")
     assert both(backend, key) == (0, 47)
     pieces = backend.pieces([OffsetRange(*key, 0, 47)], wanted("offset"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.pipeline.backend import DataLoss, OffsetRange, ReadError, Wanted
 from ottla.pipeline.readers.wire.config import MAX_PARTITION_FETCH_BYTES, client_options
-from ottla.pipeline.readers.wire.connection import connected
+from ottla.pipeline.readers.wire.connection import open_cluster
 from ottla.pipeline.readers.wire.decoding import Decoder
 from ottla.pipeline.readers.wire.fetch import FIRST_BYTES, Fetched, RangeFetch
 from ottla.protocol.messages.records.fetch import FetchRequest, FetchResponse
@@ -82,12 +82,15 @@ class World:
         found: list[Fetched] = []
 
         async def work() -> list[Fetched]:
-            async with connected(config) as cluster:
+            cluster = await open_cluster(config)
+            try:
                 fetch = RangeFetch(cluster, config, OffsetRange("t", 0, start, end), **more)
                 while (fetched := await fetch.next()) is not None:
                     found.append(fetched)
                     if slowly is not None:
                         await slowly()
+            finally:
+                await cluster.close()
             return found
 
         return self.network.run(work())

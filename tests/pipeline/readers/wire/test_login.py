@@ -15,7 +15,10 @@ from ottla.pipeline.jobs.import_.topics import ensure
 from ottla.pipeline.options import parse
 from ottla.pipeline.readers.wire import WireBackend, commit_offsets
 from ottla.pipeline.readers.wire.config import client_options
-from ottla.pipeline.sink import SinkError, SinkOptions, SinkTransaction, send
+from ottla.pipeline.sink.errors import SinkError
+from ottla.pipeline.sink.options import SinkOptions
+from ottla.pipeline.sink.task_writer import send
+from ottla.pipeline.sink.transaction import SinkTransaction
 from ottla_testing.certificates import Authority
 from ottla_testing.clients.securing import LISTENER, PASSWORD, client_settings, encrypted
 from ottla_testing.each import each

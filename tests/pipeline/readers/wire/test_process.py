@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from ottla.pipeline.backend import OffsetRange
-from ottla.pipeline.readers.wire import WireBackend, WirePiece
+from ottla.pipeline.readers.wire import WireBackend
+from ottla.pipeline.readers.wire.piece import WirePiece
 from ottla_testing.patience import PATIENCE_S
 from ottla_testing.pipeline.wire_world import all_rows, config, wanted
 

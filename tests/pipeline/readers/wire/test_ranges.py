@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.pipeline.backend import OffsetRange
-from ottla.pipeline.readers.wire.ranges import split
+from ottla.pipeline.readers.wire.backend import split
 
 sizes = st.one_of(st.integers(0, 20), st.integers(0, 10**12))
 ranges = st.lists(st.tuples(st.integers(0, 2**40), sizes), max_size=12).map(
