@@ -20,8 +20,6 @@ from ..readers.columnar.encoding import EncodeOptions, encode
 from .errors import SinkError
 from .rows import content
 
-__all__ = ["Batch", "cut", "encoded"]
-
 # pyarrow creates these functions at import, so type checkers do not see them.
 pc: Any = _compute
 
@@ -52,12 +50,12 @@ class Batch:
         return self.first + self.records - 1
 
 
-def cut(rows: Iterator[pa.RecordBatch], batch_bytes: int, timestamp_ms: int = -1) -> Iterator[Batch]:
+def cut(rows: Iterator[pa.RecordBatch], batch_bytes: int) -> Iterator[Batch]:
     """Splits the rows into batches of at most `batch_bytes`, or of a single row. Raises SinkError."""
     first = count = bytes_ = open_bytes = 0
     pieces: list[pa.RecordBatch] = []
     for given in rows:
-        some = content(given, timestamp_ms)
+        some = content(given)
         inner = _sizes(some)
         totals = np.cumsum(inner + RECORD_BYTES)
         contents = np.cumsum(inner)

@@ -14,8 +14,6 @@ from .rows import Targets, content
 from .task_writer import TaskSender
 from .transaction import SinkTransaction, idempotent_grant
 
-__all__ = ["send_rows"]
-
 CHUNK_BYTES = 32 << 20
 """The memory of a task."""
 

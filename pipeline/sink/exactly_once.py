@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -25,17 +26,14 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from ..cluster import context_of, worker_python
 from ..spark_api import arrow_schema, to_tasks
-from .computations import Computations
 from .errors import SinkError, SinkFenced
 from .options import SinkOptions
 from .order import MOST_TARGETS, check_computed
 from .report import SinkReport
 from .rows import COLUMNS, Targets, check_columns
 from .task_writer import Sent
-from .tasks import PLACE, RESULT, ROWS, Work, pack_task, place_task, send_task
+from .tasks import PLACE, RESULT, ROWS, Computations, Work, pack_task, place_task, send_task
 from .transaction import Grant, SinkTransaction
-
-__all__ = ["checked", "own_error", "refuse_speculation", "write_exactly_once"]
 
 ATTEMPTS = 3
 """Attempts to write a micro-batch, if a task cannot continue after the batches of another attempt."""
@@ -66,10 +64,12 @@ def write_exactly_once(df: DataFrame, batch_id: int, options: Mapping[str, Any])
     """
     spark, began_s = df.sparkSession, time.monotonic()
     given = SinkOptions.read(options)
-    _check(df, given)
+    checked(df.schema, given)
+    _chosen(df, given)
     refuse_speculation(spark)
     transactional_id = given.transactional_id or _of_query(spark)
-    last_write = _LastWrite.of(df, given, transactional_id, batch_id)
+    owner = (given.kafka["bootstrap.servers"], transactional_id)
+    current = _current_write(df, given, owner, batch_id)
     for attempt in range(1, ATTEMPTS + 1):
         try:
             sent = _write(df, batch_id, given, transactional_id)
@@ -77,7 +77,8 @@ def write_exactly_once(df: DataFrame, batch_id: int, options: Mapping[str, Any])
         except SinkError as error:
             if _FROM_SCRATCH not in str(error) or attempt == ATTEMPTS:
                 raise
-    last_write.keep()
+    if current is not None:
+        _last_writes[owner] = current
     return SinkReport(batch_id, transactional_id, sent is not None, tuple(sent or ()), time.monotonic() - began_s)
 
 
@@ -128,11 +129,6 @@ def _chosen(df: DataFrame, options: SinkOptions) -> DataFrame:
         raise SinkError(f"a column name is ambiguous: {str(error).splitlines()[0]}") from None
 
 
-def _check(df: DataFrame, options: SinkOptions) -> None:
-    checked(df.schema, options)
-    _chosen(df, options)
-
-
 def refuse_speculation(spark: SparkSession) -> None:
     """Raises SinkError if Spark runs a second copy of slow tasks."""
     if str(spark.conf.get(SPECULATION, "false")).lower() == "true":
@@ -154,35 +150,28 @@ def _of_query(spark: SparkSession) -> str:
     return f"ottla-{query}"
 
 
-class _LastWrite:
-    """The last write of a query's run by a transactional id. A second write of other rows in one `foreachBatch` would
-    be taken for a replay of the first, and be skipped."""
+_last_writes: dict[tuple[str, str], tuple[str, int, int]] = {}
+"""The last write of a query's run, by brokers and transactional id. A second write of other rows in one `foreachBatch`
+would be taken for a replay of the first, and be skipped."""
 
-    _last: ClassVar[dict[tuple[str, str], tuple[str, int, int]]] = {}
 
-    def __init__(self, key: tuple[str, str], now: tuple[str, int, int] | None) -> None:
-        self._key, self._now = key, now
-
-    @classmethod
-    def of(cls, df: DataFrame, options: SinkOptions, transactional_id: str, batch_id: int) -> _LastWrite:
-        """Returns the current write. Raises SinkError if this micro-batch was written already with other rows."""
-        spark = df.sparkSession
-        key = (options.kafka["bootstrap.servers"], transactional_id)
-        if _property(spark, QUERY_ID) is None:
-            return cls(key, None)
-        rows = hash((df.semanticHash(), options.topic))
-        now = (_property(spark, RUN_ID) or "", batch_id, rows)
-        before = cls._last.get(key)
-        if before is not None and before[:2] == now[:2] and before[2] != rows:
-            raise SinkError(
-                f"micro-batch {batch_id} was already written with transactional id {transactional_id!r}, from other"
-                " rows: where one query writes twice, each write needs a transactionalId of its own"
-            )
-        return cls(key, now)
-
-    def keep(self) -> None:
-        if self._now is not None:
-            self._last[self._key] = self._now
+def _current_write(
+    df: DataFrame, options: SinkOptions, owner: tuple[str, str], batch_id: int
+) -> tuple[str, int, int] | None:
+    """Returns the query's run, the micro-batch and a hash of its rows; None outside a streaming query. Raises SinkError
+    if this micro-batch was written already with other rows."""
+    spark = df.sparkSession
+    if _property(spark, QUERY_ID) is None:
+        return None
+    rows = hash((df.semanticHash(), options.topic))
+    run_id = _property(spark, RUN_ID) or ""
+    before = _last_writes.get(owner)
+    if before is not None and before[:2] == (run_id, batch_id) and before[2] != rows:
+        raise SinkError(
+            f"micro-batch {batch_id} was already written with transactional id {owner[1]!r}, from other"
+            " rows: where one query writes twice, each write needs a transactionalId of its own"
+        )
+    return run_id, batch_id, rows
 
 
 # -- steps of the driver
@@ -312,21 +301,17 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-class _own_sentences:
+@contextmanager
+def _own_sentences(rows: DataFrame) -> Iterator[None]:
     """Raises the error of a task instead of Spark's report of it."""
-
-    def __init__(self, rows: DataFrame) -> None:
-        self._python = context_of(rows.sparkSession).pythonExec
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if not isinstance(error, PySparkException):
-            return
-        ours = own_error(str(error)) or worker_python(error, self._python)
+    python = context_of(rows.sparkSession).pythonExec
+    try:
+        yield
+    except PySparkException as error:
+        ours = own_error(str(error)) or worker_python(error, python)
         if ours is not None:
             raise ours from error
+        raise
 
 
 def own_error(text: str) -> SinkError | None:

@@ -7,7 +7,6 @@ anything but its rows: no waiting for more records (linger.ms) or for room (buff
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,12 +15,11 @@ from ...client.net.options import read_options
 from ...client.net.security import Settings
 from ...client.producer.options import ProducerOptions
 from ...protocol.limits import INT32_MAX
+from ...protocol.names import did_you_mean
 from ...protocol.records.compression import Codec
 from ..backend import ReadError
 from ..readers.wire.config import names_taken
 from .errors import SinkError
-
-__all__ = ["BATCH_BYTES", "IN_FLIGHT", "OPTIONS", "SinkOptions"]
 
 OPTIONS: tuple[str, ...] = ("topic", "transactionalId", "orderBy")
 """The options with an effect, besides `kafka.*`."""
@@ -39,8 +37,6 @@ IN_FLIGHT = 5
 TAKEN = frozenset(
     {
         "batch.size",
-        "bootstrap.servers",
-        "client.id",
         "compression.gzip.level",
         "compression.lz4.level",
         "compression.type",
@@ -49,43 +45,21 @@ TAKEN = frozenset(
         "max.block.ms",
         "max.in.flight.requests.per.connection",
         "max.request.size",
-        "metadata.max.age.ms",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "request.timeout.ms",
-        "retry.backoff.max.ms",
-        "retry.backoff.ms",
-        "socket.connection.setup.timeout.ms",
         "transaction.timeout.ms",
     }
 )
-_OWN_NAMES = {"socket.connection.setup.timeout.ms": "connect_timeout_ms"}
-
 WITHOUT_EFFECT = frozenset(
     {
         "buffer.memory",
-        "client.dns.lookup",
-        "config.providers",
-        "connections.max.idle.ms",
-        "enable.metrics.push",
         "linger.ms",
         "metadata.max.idle.ms",
-        "metadata.recovery.rebootstrap.trigger.ms",
-        "metadata.recovery.strategy",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
         "partitioner.adaptive.partitioning.enable",
         "partitioner.availability.timeout.ms",
-        "receive.buffer.bytes",
         "retries",
-        "send.buffer.bytes",
-        "socket.connection.setup.timeout.max.ms",
     }
 )
-"""Options of Kafka's producer without effect here: waiting for more records, metrics, socket buffers. `retries`:
-retriable errors are retried until delivery.timeout.ms."""
+"""Options of Kafka's producer without effect here, besides metrics and socket buffers. `retries`: retriable errors are
+retried until delivery.timeout.ms."""
 
 _REFUSED: Mapping[str, str] = {
     "interceptor.classes": "records are written unchanged",
@@ -159,11 +133,10 @@ class SinkOptions:
 
 
 def _check_names(given: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in OPTIONS}
+    known = {name.lower() for name in OPTIONS}
     for name in given:
         if name not in known and not name.startswith("kafka.") and name not in _SPARKS_OWN:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-            hint = f"; did you mean {known[near[0]]}?" if near else f"; use {', '.join(OPTIONS)} or kafka.*"
+            hint = did_you_mean(name, OPTIONS) or f"; use {', '.join(OPTIONS)} or kafka.*"
             raise SinkError(f"the sink has no option {name}{hint}")
 
 
@@ -181,7 +154,7 @@ def client_options(kafka: Mapping[str, str]) -> ProducerOptions:
         taken = names_taken(kafka, TAKEN, idle, client="producer")
         level = taken.get(f"compression.{taken.get('compression.type', '').lower()}.level")
         values = {
-            _OWN_NAMES.get(name, name): value
+            name: value
             for name, value in taken.items()
             if not (name.startswith("compression.") and name.endswith(".level"))
         }

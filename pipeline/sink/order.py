@@ -23,8 +23,6 @@ import pyarrow as pa
 
 from .errors import SinkError
 
-__all__ = ["MOST_TARGETS", "Computed", "Digest", "Places", "check_computed"]
-
 PLACE_BITS = 63
 ROW_BITS = 31
 """For the number of a row in its partition of the DataFrame."""

@@ -15,8 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Part", "edges", "gathered", "pack", "split", "unpack"]
-
 
 class Part(NamedTuple):
     """Rows for one target, by its number, in their order."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from ...protocol.text import elapsed
 from .task_writer import Sent
 
-__all__ = ["SinkReport"]
-
 
 @dataclass(frozen=True, slots=True)
 class SinkReport:

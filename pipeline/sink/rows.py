@@ -21,20 +21,6 @@ import pyarrow.compute as _compute
 from ...protocol.murmur2 import murmur2 as murmur2_of_one
 from .errors import SinkError
 
-__all__ = [
-    "COLUMNS",
-    "SENT",
-    "Target",
-    "Targets",
-    "assigned",
-    "check_columns",
-    "content",
-    "is_bytes",
-    "is_headers",
-    "is_text",
-    "partitions_of",
-]
-
 # pyarrow creates these functions at import, so type checkers do not see them.
 pc: Any = _compute
 
@@ -117,8 +103,9 @@ def content(rows: pa.RecordBatch, timestamp_ms: int = _NO_TIMESTAMP) -> pa.Recor
     """Returns the columns of `SENT` of these rows; a row without a timestamp gets `timestamp_ms`. Raises SinkError."""
     names, count = rows.schema.names, rows.num_rows
     try:
+        times = rows.column("timestamp") if "timestamp" in names else pa.nulls(count, pa.int64())
         columns = [
-            _timestamps(rows.column("timestamp") if "timestamp" in names else None, count, timestamp_ms),
+            milliseconds(times, timestamp_ms),
             _bytes(rows.column("key")) if "key" in names else pa.nulls(count, pa.binary()),
             _bytes(rows.column("value")),
             _headers(rows.column("headers")) if "headers" in names else pa.nulls(count, HEADERS),
@@ -149,9 +136,8 @@ def _headers(column: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array(bounds), pieces, type=HEADERS)
 
 
-def _timestamps(column: pa.Array | None, count: int, otherwise_ms: int) -> pa.Array:
-    if column is None:
-        return pa.array(np.full(count, otherwise_ms, np.int64))
+def milliseconds(column: pa.Array, otherwise_ms: int = _NO_TIMESTAMP) -> pa.Array:
+    """Returns timestamps of any unit, or integers, in epoch milliseconds, rounded down; `otherwise_ms` for null."""
     if pa.types.is_timestamp(column.type):
         unit = column.type.unit  # type: ignore[attr-defined]
         values: Any = column.cast(pa.int64())
@@ -193,59 +179,40 @@ class Targets:
         return ((topic, number) for topic, count in self._counts.items() for number in range(count))
 
     def numbers(self, rows: pa.RecordBatch, topic: str | None) -> npt.NDArray[np.int32]:
-        """Returns the number of each row's target, see `assigned`. Raises SinkError."""
-        found = assigned(rows, topic, self._counts)
-        numbers = found.column("partition").to_numpy().astype(np.int32)
-        if len(self._counts) > 1:
-            bases = dict(zip(self._counts, [0, *self._ends], strict=False))
-            topics: Any = found.column("topic").dictionary_encode()
-            firsts = np.array([bases[name] for name in topics.dictionary.to_pylist()], np.int32)
-            numbers = numbers + firsts[topics.indices.to_numpy()]
-        return numbers
+        """Returns the number of each row's target.
 
-
-def assigned(rows: pa.RecordBatch, topic: str | None, counts: Mapping[str, int]) -> pa.RecordBatch:
-    """Returns the rows with the columns `topic` and `partition` of their target added.
-
-    `topic` is the option, which overrides the column; `counts` has the number of partitions of each topic. A row goes
-    to its column `partition`; else to the partition that Kafka's default partitioner selects for its key; else to one
-    by the checksum of its value. Raises SinkError for a row without a topic, with one that `counts` lacks, or with an
-    invalid partition.
-    """
-    names, count = rows.schema.names, rows.num_rows
-    topics = pa.repeat(pa.scalar(topic, pa.string()), count) if topic is not None else rows.column("topic")
-    if topics.null_count:
-        raise SinkError("a row has no topic: set the option topic, or the column topic of the row")
-    given = rows.column("partition").cast(pa.int32()) if "partition" in names else pa.nulls(count, pa.int32())
-    chosen = np.zeros(count, np.int32)
-    encoded: Any = topics.cast(pa.string()).dictionary_encode()
-    places = encoded.indices.to_numpy(zero_copy_only=False)
-    keys = _bytes(rows.column("key")) if "key" in names else pa.nulls(count, pa.binary())
-    values = _bytes(rows.column("value"))
-    known = encoded.dictionary.to_pylist()
-    for place, name in enumerate(known):
-        if name not in counts:
-            raise SinkError(f"a row goes to topic {name!r}, whose partitions are unknown")
-        where = np.flatnonzero(places == place) if len(known) > 1 else None
-        some = (
-            (keys, values, given)
-            if where is None
-            else tuple(part.take(pa.array(where)) for part in (keys, values, given))
+        `topic` is the option, which overrides the column. A row goes to its column `partition`; else to the partition
+        that Kafka's default partitioner selects for its key; else to one by the checksum of its value. Raises SinkError
+        for a row without a topic, with an unknown one, or with an invalid partition.
+        """
+        names, count = rows.schema.names, rows.num_rows
+        topics = pa.repeat(pa.scalar(topic, pa.string()), count) if topic is not None else rows.column("topic")
+        if topics.null_count:
+            raise SinkError("a row has no topic: set the option topic, or the column topic of the row")
+        encoded: Any = topics.cast(pa.string()).dictionary_encode()
+        places, known = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
+        parts = (
+            _bytes(rows.column("key")) if "key" in names else pa.nulls(count, pa.binary()),
+            _bytes(rows.column("value")),
+            rows.column("partition").cast(pa.int32()) if "partition" in names else pa.nulls(count, pa.int32()),
         )
-        picked = partitions_of(*some, count=counts[name], topic=name)
-        if where is None:
-            chosen = picked
-        else:
-            chosen[where] = picked
-    kept = [name for name in names if name not in ("topic", "partition")]
-    columns = [*(rows.column(name) for name in kept), topics.cast(pa.string()), pa.array(chosen, pa.int32())]
-    return pa.RecordBatch.from_arrays(columns, names=[*kept, "topic", "partition"])
+        bases = dict(zip(self._counts, [0, *self._ends], strict=False))
+        found = np.zeros(count, np.int32)
+        for place, name in enumerate(known):
+            if name not in self._counts:
+                raise SinkError(f"a row goes to topic {name!r}, whose partitions are unknown")
+            where = np.flatnonzero(places == place)
+            some = parts if len(known) == 1 else [part.take(pa.array(where)) for part in parts]
+            found[where] = partitions_of(*some, count=self._counts[name], topic=name) + bases[name]
+        return found
 
 
 def partitions_of(
-    keys: pa.Array, values: pa.Array, given: pa.Array, *, count: int, topic: str
+    keys: pa.Array, values: pa.Array, given: Any = None, *, count: int, topic: str
 ) -> npt.NDArray[np.int32]:
-    """Returns the target partition of each row among `count`. Raises SinkError for an invalid one in `given`."""
+    """Returns the target partition of each row among `count`: by key and value where `given` has none. Raises SinkError
+    for an invalid one in it."""
+    given = pa.nulls(len(keys), pa.int32()) if given is None else given
     if given.null_count < len(given):
         lowest, highest = pc.min(given).as_py(), pc.max(given).as_py()
         if lowest < 0 or highest >= count:

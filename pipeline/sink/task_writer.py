@@ -17,8 +17,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 import pyarrow as pa
@@ -28,9 +28,11 @@ from ...client.admin.logs import LogCalls
 from ...client.net.cluster import NO_NODE, Cluster
 from ...client.net.connection import Connection
 from ...client.net.errors import ClientError, ConnectionLost, KafkaError, UnsupportedVersion
+from ...client.net.retry import retry
+from ...client.net.threads import mark_retrieved
 from ...client.producer.idempotence import last_version
 from ...client.producer.log_tail import LogTail
-from ...client.producer.produce_requests import partitions_in
+from ...client.producer.responses import partitions_in
 from ...client.producer.transactions.requests import PRODUCE_OF_V1
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
@@ -38,12 +40,9 @@ from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.messages.transactions.describe_producers import DescribeProducersRequest
 from ..readers.columnar.encoding import EncodeOptions
 from .batches import Batch, cut, encoded
-from .coordinator_requests import ClusterCalls
 from .errors import SinkError, SinkFenced
 from .options import SinkOptions
-from .transaction import MISSING_ATTEMPTS, Grant
-
-__all__ = ["Sending", "Sent", "TaskSender", "send"]
+from .transaction import MISSING_ATTEMPTS, Grant, SinkCalls
 
 PRODUCE_OF_1_0 = 5
 """From this version on (1.0) a broker keeps five batches of a producer for deduplication; before, one."""
@@ -79,43 +78,41 @@ class Sent(NamedTuple):
     last_offset: int
 
 
-def send(
-    options: SinkOptions,
-    grant: Grant,
-    topic_partition: tuple[str, int],
-    rows: Iterator[pa.RecordBatch],
-    *,
-    timestamp_ms: int = -1,
-) -> Sent:
+def send(options: SinkOptions, grant: Grant, where: tuple[str, int], rows: Iterator[pa.RecordBatch]) -> Sent:
     """Writes all rows to the partition, and returns when they are acknowledged.
 
-    `rows` have the columns of `rows.COLUMNS`; `topic` and `partition` are ignored. A row without a timestamp gets
-    `timestamp_ms`, which must be the same for every attempt of the task. Raises SinkError, SinkFenced.
+    `rows` have the columns of `rows.COLUMNS`; `topic` and `partition` are ignored. Raises SinkError, SinkFenced.
     """
     with TaskSender(options, grant) as sender:
-        return sender.send(topic_partition, rows, timestamp_ms=timestamp_ms)
+        return sender.send(where, rows)
 
 
 class TaskSender:
-    """The connections of a task that sends to several partitions, one after the other."""
+    """The connections of a task that sends to several partitions."""
 
     def __init__(self, options: SinkOptions, grant: Grant) -> None:
-        self._options = options
-        self._grant = grant
-        self._calls = ClusterCalls(options, options.client.delivery_timeout_ms / 1000)
+        self._options, self._grant = options, grant
+        self._open = ExitStack()
+        self._calls = self._open.enter_context(SinkCalls(options, options.client.delivery_timeout_ms / 1000))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._calls.close()
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-    def send(self, topic_partition: tuple[str, int], rows: Iterator[pa.RecordBatch], *, timestamp_ms: int = -1) -> Sent:
+    def close(self) -> None:
+        """Closes the connections."""
+        self._open.close()
+
+    def of(self, where: tuple[str, int]) -> Sending:
+        """Returns the sending of one partition's rows, until this is closed."""
+        return self._open.enter_context(Sending(self._options, self._grant, where, self._calls))
+
+    def send(self, where: tuple[str, int], rows: Iterator[pa.RecordBatch]) -> Sent:
         """Sends the rows of one partition, see the function `send`."""
-        with Sending(self._options, self._grant, topic_partition, self._calls) as sending:
-            for batch in cut(rows, self._options.batch_bytes, timestamp_ms):
+        with Sending(self._options, self._grant, where, self._calls) as sending:
+            for batch in cut(rows, self._options.batch_bytes):
                 sending.put(batch)
             return sending.finish()
 
@@ -145,7 +142,7 @@ class _Ready(NamedTuple):
 class Sending:
     """The sending of one partition's rows, over the connections of `calls`."""
 
-    def __init__(self, options: SinkOptions, grant: Grant, where: tuple[str, int], calls: ClusterCalls) -> None:
+    def __init__(self, options: SinkOptions, grant: Grant, where: tuple[str, int], calls: SinkCalls) -> None:
         self._options = options
         self._grant = grant
         self._topic, self._partition = where
@@ -175,11 +172,9 @@ class Sending:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for response in self._responses:
-            response.add_done_callback(_mark_retrieved)
+            response.add_done_callback(mark_retrieved)
 
     def put(self, batch: Batch) -> None:
         """Sends a batch once there is room in flight."""
@@ -191,7 +186,7 @@ class Sending:
         if batch.last < self._ahead:
             return  # in the log already
         self._check_boundary(batch)
-        ready = _Ready(batch, encoded(batch, self._encoding_from(batch.first)))
+        ready = _Ready(batch, encoded(batch, replace(self._encoding, base_sequence=batch.first)))
         self._run(lambda cluster: self._put(cluster, ready))
 
     def finish(self) -> Sent:
@@ -209,9 +204,6 @@ class Sending:
             raise SinkError(f"{self._where} cannot be written exactly once: {error}") from error
         except ClientError as error:
             raise SinkError(f"{self._where} cannot be written: {self._calls.with_brokers(error)}") from error
-
-    def _encoding_from(self, sequence: int) -> EncodeOptions:
-        return replace(self._encoding, base_sequence=sequence)
 
     # -- checks
 
@@ -436,21 +428,16 @@ class Sending:
 
     async def _patiently(self, cluster: Cluster, lookup: Callable[[Cluster], Awaitable[T]]) -> T:
         """Runs `lookup`, retried until the deadline of a batch. Raises ClientError, SinkError."""
-        loop = asyncio.get_running_loop()
-        deadline_s = self._deadline_s()
-        attempt = 0
-        while True:
-            try:
-                return await lookup(cluster)
-            except ClientError as error:
-                attempt += 1
-                delay_s = cluster.retry_backoff_s(attempt)
-                if not error.retriable:
-                    raise
-                if loop.time() + delay_s >= deadline_s:
-                    raise self._given_up(error) from error
-                cluster.expire(self._topic)
-            await asyncio.sleep(delay_s)
+        left_s = self._deadline_s() - asyncio.get_running_loop().time()
+        expire = cluster.expire
+        try:
+            return await retry(
+                lambda: lookup(cluster), cluster.retry_backoff_s, left_s, on_failure=lambda error: expire(self._topic)
+            )
+        except ClientError as error:
+            if error.retriable:
+                raise self._given_up(error) from error
+            raise
 
     async def _last_sequence(self, cluster: Cluster) -> int | None:
         """Returns the last sequence of this grant in the partition, -1 for none, or None if the broker does not report
@@ -484,9 +471,3 @@ class Sending:
         except TimeoutError:
             raise SinkError(f"{self._where}: the batches of this task were not found in its log in time") from None
         return -1 if found is None else self._sequence_of(found.producer_epoch, found.sequence)
-
-
-def _mark_retrieved(response: asyncio.Future[Any]) -> None:
-    """Marks an exception as retrieved: the response may never be awaited."""
-    if not response.cancelled():
-        response.exception()

@@ -10,34 +10,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from operator import itemgetter
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-from pyspark import Accumulator, TaskContext
+from pyspark import Accumulator, AccumulatorParam, SparkContext, TaskContext
 
-from .computations import Reports
 from .errors import SinkError
 from .options import SinkOptions
-from .order import Digest, Places
+from .order import Computed, Digest, Places
 from .parts import Part, edges, gathered, pack, split, unpack
 from .rows import SENT, Targets, content
 from .task_writer import TaskSender
 from .transaction import Grant
-
-__all__ = [
-    "CHUNK_BYTES",
-    "ORDER",
-    "PLACE",
-    "RESULT",
-    "ROWS",
-    "Work",
-    "pack_task",
-    "packed_rows",
-    "place_task",
-    "placed_rows",
-    "send_task",
-    "slices",
-]
 
 CHUNK_BYTES = 8 << 20
 """A value of the shuffle is in the heap of a JVM several times; on the other hand, many targets share these bytes."""
@@ -53,6 +38,42 @@ RESULT = pa.schema(
         pa.field("last_offset", pa.int64()),
     ]
 )
+
+Reports = dict[str, dict[int, set[Computed]]]
+"""The digests of each partition of a DataFrame, by the write that it was computed for."""
+
+
+class _ReportsParam(AccumulatorParam[Reports]):
+    """Merges the reports of tasks at the driver."""
+
+    def zero(self, value: Reports) -> Reports:
+        return {}
+
+    def addInPlace(self, value1: Reports, value2: Reports) -> Reports:
+        for write, partitions in value2.items():
+            known = value1.setdefault(write, {})
+            for partition, computed in partitions.items():
+                known.setdefault(partition, set()).update(computed)
+        return value1
+
+
+class Computations:
+    """The reports of completed tasks. Spark has received those of a stage before the next one begins. One accumulator
+    serves all writes of a process, since PySpark never frees one."""
+
+    _all: ClassVar[Accumulator[Reports] | None] = None
+
+    @classmethod
+    def of(cls, context: SparkContext) -> Accumulator[Reports]:
+        """Returns the accumulator that tasks report to."""
+        if cls._all is None:
+            cls._all = context.accumulator({}, _ReportsParam())
+        return cls._all
+
+    @classmethod
+    def taken(cls, write: str) -> dict[int, set[Computed]]:
+        """Returns the reports of a write, and drops them."""
+        return cls._all.value.pop(write, {}) if cls._all is not None else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,30 +15,38 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, Self
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
-from ...client.consumer.group_offsets import GroupMetadata, OffsetAndMetadata
+from ...client.consumer.group_offsets import (
+    FETCH_OF_GROUPS,
+    FETCH_STABLE,
+    FETCH_WITHOUT_IDS,
+    GroupMetadata,
+    OffsetAndMetadata,
+    fetch_request,
+)
 from ...client.net.cluster import GROUP, TRANSACTION, Cluster
 from ...client.net.connection import Connection
-from ...client.net.errors import ClientError, KafkaError, UnsupportedVersion
-from ...client.net.metadata import topic_of
+from ...client.net.errors import ClientError, ConnectionLost, KafkaError, UnsupportedVersion
+from ...client.net.metadata import partitions_in, topic_of
 from ...client.net.retry import retry
 from ...client.producer.responses import COPIES_LIVE_S
 from ...client.producer.transactions import requests as calls
-from ...client.producer.transactions.state_machine import Call, TransactionStatus, Verdict
+from ...client.producer.transactions.coordinator_calls import Refused, Request, until_decided
+from ...client.producer.transactions.state_machine import Call, TransactionStatus, Verdict, judge
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
 from ...protocol.messages.groups.offset_fetch import OffsetFetchRequest
 from ...protocol.messages.transactions.init_producer_id import InitProducerIdRequest
-from .coordinator_requests import ClusterCalls, Obstacles, Refused, call_until_decided
+from ..backend import ReadError
+from ..readers.wire.connection import START_PATIENCE_S, ClusterCalls
 from .errors import SinkError, SinkFenced, SinkTimedOut
 from .options import SinkOptions
 
-__all__ = ["Grant", "SinkTransaction", "idempotent_grant"]
-
 TopicPartition = tuple[str, int]
+T = TypeVar("T")
 
 MISSING_ATTEMPTS = 3
 ID_ATTEMPTS = 11
@@ -49,7 +57,6 @@ SETTLE_S = 0.3
 """The longest delay until the offset of a completed transaction is visible: the broker materialises it
 asynchronously."""
 
-FETCH_WITHOUT_IDS, FETCH_OF_GROUPS, FETCH_STABLE = 9, 8, 7
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 _LOST_ID = (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID)
 _MARK = "ottla.batch"
@@ -68,6 +75,21 @@ class Grant(NamedTuple):
     transactional_id: str | None
     producer_id: int
     producer_epoch: int
+
+
+class SinkCalls(ClusterCalls):
+    """The calls of a sink."""
+
+    def __init__(self, options: SinkOptions, patience_s: float = START_PATIENCE_S) -> None:
+        super().__init__(options.client, patience_s)
+
+    def run(self, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        """Runs `work` and returns its result. Raises SinkError if no broker can be reached, and the ClientError of
+        `work`."""
+        try:
+            return super().run(work)
+        except ReadError as error:
+            raise SinkError(str(error)) from error.__cause__
 
 
 class SinkTransaction:
@@ -90,7 +112,7 @@ class SinkTransaction:
         self._query = query
         self._options = options
         self._clock = clock
-        self._cluster_calls = ClusterCalls(options)
+        self._cluster_calls = SinkCalls(options)
         self._grant: Grant | None = None
         self._begun_s = 0.0
         self._added: set[TopicPartition] = set()
@@ -103,9 +125,7 @@ class SinkTransaction:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             self.abort()
         except SinkError:
@@ -128,9 +148,10 @@ class SinkTransaction:
             return await calls.init(connection, self.transactional_id, timeout_ms, -1, -1)
 
         self._grant = None
-        obstacles = Obstacles()
-        found = self._coordinator(Call.INIT, send, TransactionStatus(), self._patience_s, obstacles=obstacles)
-        self._was_pending |= obstacles.was_pending
+        met: list[ClientError] = []
+        found = self._coordinator(Call.INIT, send, TransactionStatus(), met=met)
+        pending = ErrorCode.CONCURRENT_TRANSACTIONS
+        self._was_pending |= any(isinstance(error, KafkaError) and error.code == pending for error in met)
         self._grant = Grant(self.transactional_id, found.producer_id, found.epoch)
         self._added.clear()
         self._end_requested = False
@@ -144,13 +165,12 @@ class SinkTransaction:
         async def send(connection: Connection) -> tuple[int, Any]:
             return await _committed(connection, self.transactional_id)
 
-        async def work(cluster: Cluster) -> Any:
-            key, patience_s = self.transactional_id, self._patience_s
-            if self._was_pending:
-                await self._settle(await cluster.coordinator(key, GROUP))
-            return await call_until_decided(cluster, key, send, TransactionStatus(), Call.OFFSETS, patience_s, GROUP)
-
-        found: dict[TopicPartition, tuple[int, str]] = self._run("the committed micro-batch", work)
+        what = "the committed micro-batch"
+        if self._was_pending:
+            self._run(what, self._settle)
+        found: dict[TopicPartition, tuple[int, str]] = self._coordinator(
+            Call.OFFSETS, send, TransactionStatus(), GROUP, what=what
+        )
         newest: int | None = None
         for (topic, partition), (offset, metadata) in found.items():
             if _MARK not in metadata:
@@ -164,8 +184,9 @@ class SinkTransaction:
             self._homes = tuple(sorted({topic for topic, _ in found}))
         return newest
 
-    async def _settle(self, connection: Connection) -> None:
+    async def _settle(self, cluster: Cluster) -> None:
         """Waits for brokers before 2.5, which do not report offsets of a transaction that is still completing."""
+        connection = await cluster.coordinator(self.transactional_id, GROUP)
         if connection.version_of(OffsetFetchRequest, FETCH_WITHOUT_IDS) < FETCH_STABLE:
             await asyncio.sleep(SETTLE_S)
         self._was_pending = False
@@ -202,7 +223,7 @@ class SinkTransaction:
             return calls.worst(codes.get(where, missing) for where in wanted), True
 
         if wanted:
-            self._coordinator(Call.ADD, send, status, self._patience_s)
+            self._coordinator(Call.ADD, send, status)
             self._added |= wanted
 
     # -- ending
@@ -225,7 +246,7 @@ class SinkTransaction:
         async def send(connection: Connection) -> tuple[int, Any]:
             return await calls.end(connection, self.transactional_id, status, is_commit=True)
 
-        self._coordinator(Call.COMMIT, send, status, self._commit_patience_s)
+        self._coordinator(Call.COMMIT, send, status)
         self._grant = None
         self._homes = tuple(homes)
 
@@ -245,10 +266,10 @@ class SinkTransaction:
             return calls.worst(codes.get(where, missing) for where in homes), True
 
         self._added |= homes  # so that an abort has something to fence
-        obstacles = Obstacles()
-        self._coordinator(Call.OFFSETS, add, status, self._patience_s)
-        self._coordinator(Call.OFFSETS, put, status, self._patience_s, GROUP, obstacles)
-        if obstacles.was_lost:
+        met: list[ClientError] = []
+        self._coordinator(Call.OFFSETS, add, status)
+        self._coordinator(Call.OFFSETS, put, status, GROUP, met)
+        if any(isinstance(error, ConnectionLost) for error in met):
             # A late copy of the lost request would be of no transaction, and stay pending until the next one.
             self._cluster_calls.run(lambda _: asyncio.sleep(self.copies_live_s))
 
@@ -284,21 +305,31 @@ class SinkTransaction:
     def _coordinator(
         self,
         call: Call,
-        send: Any,
+        send: Request,
         status: TransactionStatus,
-        patience_s: float,
         kind: int = TRANSACTION,
-        obstacles: Obstacles | None = None,
+        met: list[ClientError] | None = None,
+        what: str = "",
     ) -> Any:
+        """Sends a request to a coordinator, see `until_decided`; `met` receives the errors before its success."""
+        what = what or _WHAT[call]
+        patience_s = self._commit_patience_s if call is Call.COMMIT else self._patience_s
+
         async def work(cluster: Cluster) -> Any:
-            return await call_until_decided(
-                cluster, self.transactional_id, send, status, call, patience_s, kind, obstacles
+            return await until_decided(
+                cluster,
+                (self.transactional_id, kind),
+                send,
+                partial(judge, status, call),
+                what=call.value,
+                deadline_s=asyncio.get_running_loop().time() + patience_s,
+                on_retry=lambda error: None if met is None else met.append(error),
             )
 
         try:
-            return self._run(_WHAT[call], work, is_commit=call is Call.COMMIT)
+            return self._run(what, work, is_commit=call is Call.COMMIT)
         except Refused as refused:
-            self._refused(call, refused)
+            self._refused(what, call, refused)
 
     def _run(self, what: str, work: Any, *, is_commit: bool = False) -> Any:
         """Runs `work`, and turns errors of the client into SinkError."""
@@ -313,7 +344,7 @@ class SinkTransaction:
                 text = f"it is unknown whether the micro-batch is committed: {text}"
             raise SinkError(text) from error
 
-    def _refused(self, call: Call, refused: Refused) -> NoReturn:
+    def _refused(self, what: str, call: Call, refused: Refused) -> NoReturn:
         owner, code = f"transactional id {self.transactional_id!r}", refused.code
         limit_ms = self._options.client.transaction_timeout_ms
         if code in _FENCED and call is not Call.INIT:
@@ -333,7 +364,7 @@ class SinkTransaction:
             raise SinkError(
                 f"it is unknown whether the micro-batch is committed: the commit was refused to {owner}: {refused}"
             ) from refused
-        raise SinkError(f"{_WHAT[call]} was refused to {owner}: {refused}") from refused
+        raise SinkError(f"{what} was refused to {owner}: {refused}") from refused
 
 
 def idempotent_grant(options: SinkOptions) -> Grant:
@@ -351,13 +382,11 @@ def idempotent_grant(options: SinkOptions) -> Grant:
 
         return await retry(attempt, cluster.retry_backoff_s, attempts=ID_ATTEMPTS)
 
-    cluster_calls = ClusterCalls(options)
-    try:
-        return cluster_calls.run(work)
-    except ClientError as error:
-        raise SinkError(f"cannot get a producer id: {cluster_calls.with_brokers(error)}") from error
-    finally:
-        cluster_calls.close()
+    with SinkCalls(options) as cluster_calls:
+        try:
+            return cluster_calls.run(work)
+        except ClientError as error:
+            raise SinkError(f"cannot get a producer id: {cluster_calls.with_brokers(error)}") from error
 
 
 def _status_of(grant: Grant) -> TransactionStatus:
@@ -368,15 +397,9 @@ def _status_of(grant: Grant) -> TransactionStatus:
 async def _committed(connection: Connection, group: str) -> tuple[int, Mapping[TopicPartition, tuple[int, str]]]:
     """Returns (error code, offset and metadata of each partition with a committed offset of the group)."""
     version = connection.version_of(OffsetFetchRequest, FETCH_WITHOUT_IDS)
-    stable = version >= FETCH_STABLE
-    if version >= FETCH_OF_GROUPS:
-        group_request = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
-        request = OffsetFetchRequest(groups=[group_request], require_stable=stable)
-    else:
-        request = OffsetFetchRequest(group_id=group, topics=None, require_stable=stable)
-    response = await connection.request(request, version)
+    response = await connection.request(fetch_request(group, None, version, require_stable=True), version)
     result = response.groups[0] if version >= FETCH_OF_GROUPS and response.groups else response
-    found = {(topic.name, one.partition_index): one for topic in result.topics for one in topic.partitions}
+    found = dict(partitions_in(result.topics))
     code = result.error_code or calls.worst(one.error_code for one in found.values())
     return code, {
         where: (one.committed_offset, one.metadata or "") for where, one in found.items() if one.committed_offset >= 0

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.pipeline.readers.columnar.encoding import EncodeOptions
-from ottla.pipeline.sink import SinkError, batches
+from ottla.pipeline.sink import batches
 from ottla.pipeline.sink.batches import HEADER_BYTES, RECORD_BYTES, cut, encoded
+from ottla.pipeline.sink.errors import SinkError
 from ottla.pipeline.sink.rows import HEADERS
 from ottla.protocol.records import batch as v2
 
@@ -63,8 +64,8 @@ def pieces(whole: pa.RecordBatch, sizes: list[int]) -> list[pa.RecordBatch]:
 )
 def test_cut_independent_of_grouping(rows: list[Any], sizes: list[int], limit: int, codec: int) -> None:
     whole = record_batch(rows)
-    found = [(one, encoded(one, options(one.first, codec))) for one in cut(iter([whole]), limit, 77)]
-    again = [(one, encoded(one, options(one.first, codec))) for one in cut(iter(pieces(whole, sizes)), limit, 77)]
+    found = [(one, encoded(one, options(one.first, codec))) for one in cut(iter([whole]), limit)]
+    again = [(one, encoded(one, options(one.first, codec))) for one in cut(iter(pieces(whole, sizes)), limit)]
     assert [data for _, data in found] == [data for _, data in again]
     assert [one[1:] for one in map(_facts, found)] == [one[1:] for one in map(_facts, again)]
     read: list[Any] = []
@@ -80,7 +81,7 @@ def test_cut_independent_of_grouping(rows: list[Any], sizes: list[int], limit: i
             assert len(data) - v2.HEADER_BYTES <= one.size_bytes
         sequence += one.records
         read += [(r.key, r.value, [(h.key, h.value) for h in r.headers], r.timestamp) for r in v2.records(data)]
-    assert read == [(key, value, headers or [], 77) for key, value, headers in rows]
+    assert read == [(key, value, headers or [], -1) for key, value, headers in rows]
     taken = sum(
         len(key or b"")
         + len(value or b"")

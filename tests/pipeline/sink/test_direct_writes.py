@@ -10,8 +10,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from ottla.broker.testing.embedded import Embedded
-from ottla.pipeline.sink import SinkError, SinkOptions, direct_writes
+from ottla.pipeline.sink import direct_writes
 from ottla.pipeline.sink.direct_writes import send_rows
+from ottla.pipeline.sink.errors import SinkError
+from ottla.pipeline.sink.options import SinkOptions
 from ottla.pipeline.sink.rows import SENT
 
 Record = tuple[int, int, bytes | None, bytes | None]

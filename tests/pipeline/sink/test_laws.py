@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.broker.testing.embedded import Embedded
-from ottla.pipeline.sink import Grant, SinkError, SinkTransaction, send
+from ottla.pipeline.sink.errors import SinkError
+from ottla.pipeline.sink.task_writer import send
+from ottla.pipeline.sink.transaction import Grant, SinkTransaction
 from ottla_testing.each import parts
 from ottla_testing.pipeline import sink_world as world
 

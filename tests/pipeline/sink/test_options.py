@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ottla.pipeline.sink import SinkError, SinkOptions
-from ottla.pipeline.sink.options import BATCH_BYTES, TRANSACTION_TIMEOUT_MS
+from ottla.pipeline.sink.errors import SinkError
+from ottla.pipeline.sink.options import BATCH_BYTES, TRANSACTION_TIMEOUT_MS, SinkOptions
 
 AT = {"kafka.bootstrap.servers": "a:1,b:2"}
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.producer.partitioners import java_default
-from ottla.pipeline.sink import SinkError
-from ottla.pipeline.sink.rows import HEADERS, SENT, Targets, assigned, check_columns, content, murmur2
+from ottla.pipeline.sink.errors import SinkError
+from ottla.pipeline.sink.rows import HEADERS, SENT, Targets, check_columns, content, murmur2
 from ottla.protocol.murmur2 import java_partition
 from ottla.protocol.murmur2 import murmur2 as murmur2_of_one
 
@@ -37,22 +37,23 @@ def test_murmur2_long_keys_and_strings() -> None:
     keys = [random.Random(3).randbytes(size) for size in (*range(70), 1000, 65537)]
     assert murmur2(pa.array(keys, pa.binary())).tolist() == [murmur2_of_one(key) for key in keys]
     texts = ["", "a", "grün", "日本語", None]
-    rows = assigned(batch(key=pa.array(texts), value=[""] * 5), "t", {"t": 7})
+    found = Targets({"t": 7}).numbers(batch(key=pa.array(texts), value=[""] * 5), "t")
     choose = java_default(random.Random(0)).choose
     expected = [choose("t", text.encode(), 7, ()) for text in texts if text is not None]
-    assert rows.column("partition").to_pylist()[:4] == expected
+    assert found.tolist()[:4] == expected
 
 
 @given(
     st.lists(st.tuples(st.none() | BYTES, st.none() | BYTES, st.none() | st.integers(0, 2)), min_size=1, max_size=20),
     st.integers(1, 20),
 )
-def test_assigned_by_column_then_key_then_value(rows: list[Any], size: int) -> None:
+def test_numbers_by_column_then_key_then_value(rows: list[Any], size: int) -> None:
     keys, values, given_ = zip(*rows, strict=True)
     whole = batch(
         key=pa.array(keys, pa.binary()), value=pa.array(values, pa.binary()), partition=pa.array(given_, pa.int32())
     )
-    found = assigned(whole, "t", {"t": 3}).column("partition").to_pylist()
+    targets = Targets({"t": 3})
+    found = targets.numbers(whole, "t").tolist()
     for (key, _, where), partition in zip(rows, found, strict=True):
         assert 0 <= partition < 3
         if where is not None:
@@ -60,13 +61,13 @@ def test_assigned_by_column_then_key_then_value(rows: list[Any], size: int) -> N
         elif key is not None:
             assert partition == java_partition(key, 3)
     # Whatever the grouping of the rows, each goes to the same partition.
-    pieces = [assigned(whole.slice(at, size), "t", {"t": 3}) for at in range(0, len(rows), size)]
-    assert [one for piece in pieces for one in piece.column("partition").to_pylist()] == found
+    pieces = [targets.numbers(whole.slice(at, size), "t") for at in range(0, len(rows), size)]
+    assert [one for piece in pieces for one in piece.tolist()] == found
 
 
-def test_assigned_rows_without_key_spread() -> None:
-    found = assigned(batch(value=[b"%d" % number for number in range(4000)]), "t", {"t": 4}).column("partition")
-    counts = [found.to_pylist().count(partition) for partition in range(4)]
+def test_numbers_of_rows_without_key_spread() -> None:
+    found = Targets({"t": 4}).numbers(batch(value=[b"%d" % number for number in range(4000)]), "t").tolist()
+    counts = [found.count(partition) for partition in range(4)]
     assert min(counts) > 800
 
 
@@ -85,16 +86,14 @@ def test_targets_have_numbers_in_order(counts: dict[str, int], data: st.DataObje
     assert [targets[number] for number in targets.numbers(given_, None).tolist()] == rows
 
 
-def test_assigned_topics() -> None:
+def test_numbers_of_several_topics() -> None:
     rows = batch(topic=["a", "b", "a", "b"], key=[b"1", b"2", b"3", b"4"], value=[b""] * 4, more=[1, 2, 3, 4])
-    found = assigned(rows, None, {"a": 5, "b": 3})
-    assert found.schema.names == ["key", "value", "more", "topic", "partition"]
-    expected = [java_partition(b"%d" % (n + 1), 5 - 2 * (n % 2)) for n in range(4)]
-    assert found.column("partition").to_pylist() == expected
-    assert found.column("topic").to_pylist() == ["a", "b", "a", "b"]
+    targets = Targets({"a": 5, "b": 3})
+    expected = [("ab"[n % 2], java_partition(b"%d" % (n + 1), 5 - 2 * (n % 2))) for n in range(4)]
+    assert [targets[number] for number in targets.numbers(rows, None).tolist()] == expected
     # The option overrides the column.
-    assert set(assigned(rows, "b", {"b": 3}).column("topic").to_pylist()) == {"b"}
-    assert assigned(rows.slice(0, 0), None, {}).num_rows == 0
+    assert {targets[number][0] for number in targets.numbers(rows, "b").tolist()} == {"b"}
+    assert not Targets({}).numbers(rows.slice(0, 0), None).size
 
 
 @pytest.mark.parametrize(
@@ -106,9 +105,9 @@ def test_assigned_topics() -> None:
         ({"partition": pa.array([-1, None], pa.int32())}, "a", "a row goes to partition -1 of topic 'a'"),
     ],
 )
-def test_assigned_without_valid_target_refused(columns: dict[str, Any], topic: str | None, message: str) -> None:
+def test_numbers_without_valid_target_refused(columns: dict[str, Any], topic: str | None, message: str) -> None:
     with pytest.raises(SinkError, match=message):
-        assigned(batch(value=[b"", b""], **columns), topic, {"a": 2})
+        Targets({"a": 2}).numbers(batch(value=[b"", b""], **columns), topic)
 
 
 # -- columns

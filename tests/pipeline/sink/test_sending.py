@@ -14,20 +14,11 @@ from hypothesis import strategies as st
 from ottla.broker.testing.embedded import Embedded
 from ottla.client.admin.logs import LogCalls
 from ottla.client.net.errors import KafkaError
-from ottla.pipeline.sink import (
-    Grant,
-    Sent,
-    SinkError,
-    SinkFenced,
-    SinkOptions,
-    SinkTransaction,
-    TaskSender,
-    idempotent_grant,
-    send,
-)
 from ottla.pipeline.sink.batches import cut
-from ottla.pipeline.sink.coordinator_requests import ClusterCalls
-from ottla.pipeline.sink.task_writer import Sending
+from ottla.pipeline.sink.errors import SinkError, SinkFenced
+from ottla.pipeline.sink.options import SinkOptions
+from ottla.pipeline.sink.task_writer import Sending, Sent, TaskSender, send
+from ottla.pipeline.sink.transaction import Grant, SinkCalls, SinkTransaction, idempotent_grant
 from ottla.protocol.errors import ErrorCode
 from ottla_testing.each import each as all_of
 from ottla_testing.each import parts
@@ -111,12 +102,12 @@ def test_send_each_compression(codec: str) -> None:
     with Embedded() as broker:
         options, name = world.options(broker, compression_type=codec), world.topic(broker)
         with world.begun(options, "q", (name, 0)) as (transaction, grant):
-            send(options, grant, (name, 0), iter([rows]), timestamp_ms=1_699_999_999_999)
+            send(options, grant, (name, 0), iter([rows]))
             transaction.commit(0)
         found = broker.records(name)
     assert [(r.key, r.value, r.timestamp_ms) for r in found] == [
         (b"k", b"v", 1_700_000_000_123),
-        (None, None, 1_699_999_999_999),
+        (None, None, -1),
         (b"", b"", 1_700_000_000_000),
     ]
     assert [[tuple(header) for header in r.headers] for r in found] == [[], [("a", b"1"), ("b", None)], []]
@@ -186,7 +177,7 @@ def test_zombie_task_beside_successor(some: Embedded, at: int) -> None:
 @given(st.lists(st.integers(0, 2), min_size=4, max_size=40))
 def test_attempts_in_any_order_same_log(broker: Embedded, order: list[int]) -> None:
     def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
-        callers = [ClusterCalls(options) for _ in range(3)]
+        callers = [SinkCalls(options) for _ in range(3)]
         attempts = [Sending(options, grant, where, calls) for calls in callers]
         left = [iter(list(cut(world.rows(ALL, 1 + number), options.batch_bytes))) for number in range(3)]
         for number in [*order, *(number for number in range(3) for _ in range(BATCHES))]:
@@ -328,7 +319,7 @@ def test_first_batch_after_failure_sent_alone() -> None:
     """A broker of 2.5 does not report its producer state, and after losing that state it accepts any sequence."""
     with Embedded(release="2.5") as broker:
         options, name = in_batches(broker), world.topic(broker)
-        empty, grant, calls = broker.snapshot(), idempotent_grant(options), ClusterCalls(options)
+        empty, grant, calls = broker.snapshot(), idempotent_grant(options), SinkCalls(options)
         batches = list(cut(world.rows(ALL), options.batch_bytes))
         with Sending(options, grant, (name, 0), calls) as sending:
             for batch in batches[:3]:

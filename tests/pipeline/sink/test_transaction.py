@@ -15,16 +15,10 @@ import pytest
 from ottla.broker.testing.embedded import Embedded
 from ottla.client import Producer
 from ottla.client.consumer.group_offsets import GroupMetadata
-from ottla.pipeline.sink import (
-    Grant,
-    SinkError,
-    SinkFenced,
-    SinkOptions,
-    SinkTimedOut,
-    SinkTransaction,
-    idempotent_grant,
-    send,
-)
+from ottla.pipeline.sink.errors import SinkError, SinkFenced, SinkTimedOut
+from ottla.pipeline.sink.options import SinkOptions
+from ottla.pipeline.sink.task_writer import send
+from ottla.pipeline.sink.transaction import Grant, SinkTransaction, idempotent_grant
 from ottla_testing.each import each as all_of
 from ottla_testing.each import parts
 from ottla_testing.pipeline import sink_world as world
@@ -393,6 +387,7 @@ def test_missing_topic_refused(broker: Embedded) -> None:
         ("AddPartitionsToTxn", "TOPIC_AUTHORIZATION_FAILED", "a place in the transaction for the partitions was"),
         ("AddPartitionsToTxn", "INVALID_PRODUCER_ID_MAPPING", "the brokers have expired transactional id 'q'"),
         ("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED", "a place in the transaction for the micro-batch's id was"),
+        ("OffsetFetch", "GROUP_AUTHORIZATION_FAILED", "the committed micro-batch was refused to transactional id 'q'"),
         ("EndTxn", "INVALID_TXN_STATE", "the commit was refused to transactional id 'q': INVALID_TXN_STATE"),
         (
             "EndTxn",
@@ -407,6 +402,7 @@ def test_final_errors_in_one_sentence(broker: Embedded, api: str, code: str, mes
     with pytest.raises(SinkError, match=message) as refused, broker.faults.error(api, code):
         transaction = SinkTransaction(options, "q")
         filled(options, transaction, name)
+        transaction.committed_batch()
         transaction.commit(0)
     assert "\n" not in str(refused.value)
     transaction.close()

@@ -4,7 +4,6 @@ formats`."""
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +104,6 @@ def test_plan_paths_of_every_kind(tmp_path: Path) -> None:
     assert both.configs is None
     assert keys(plan([str(one / "orders-0"), str(one)])) == ["orders-0", "orders-1", "users-0"]
     assert keys(plan([str(one)], topics=["users"])) == ["users-0"]
-    assert keys(plan([str(one)], like=re.compile("o.*"))) == ["orders-0", "orders-1"]
-    assert keys(plan([str(one)], like=re.compile("order"))) == []
     for path, problem in ((tmp_path / "no", "cannot read"), (tmp_path, "is no data directory")):
         with pytest.raises(ReadError, match=problem):
             plan([str(path)])

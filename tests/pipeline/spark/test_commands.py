@@ -28,6 +28,7 @@ from ottla.pipeline.jobs.census import job as census_job
 from ottla.pipeline.jobs.census.plan import plan
 from ottla.pipeline.jobs.census.report import report
 from ottla.pipeline.jobs.census.tasks import count
+from ottla.pipeline.jobs.command import Job
 from ottla.pipeline.jobs.spark_tasks import JobError, Progress
 from ottla.pipeline.sink.errors import SinkError
 from ottla.storage.check.facts import Finding
@@ -195,7 +196,7 @@ def test_usage_errors_import_no_extras() -> None:
 @pytest.mark.parametrize("module", cli.MODULES)
 def test_each_job_has_a_command(capsys: pytest.CaptureFixture[str], module: str) -> None:
     name = module.rstrip("_")
-    assert import_module(f"ottla.pipeline.jobs.{module}.cli").JOB.name == name
+    assert issubclass(import_module(f"ottla.pipeline.jobs.{module}.cli").Command, Job)
     with pytest.raises(SystemExit) as stopped:
         pipeline([name, "--help"])
     words = capsys.readouterr().out
@@ -317,7 +318,7 @@ def test_guide_lists_jobs_and_flags() -> None:
     for module in cli.MODULES:
         assert f"    ottla pipeline {module.rstrip('_')} " in guide
         parser = argparse.ArgumentParser(add_help=False)
-        cli.add_arguments(parser, import_module(f"ottla.pipeline.jobs.{module}.cli").JOB)
+        cli.add_arguments(parser, import_module(f"ottla.pipeline.jobs.{module}.cli").Command())
         known |= {flag for action in parser._actions for flag in action.option_strings}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", guide))
     assert named - {"--records", "--script"} == known - {"--bootstrap"}  # these are of `ottla verify`, not of a job

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ottla.pipeline.jobs.export import commit
-from ottla.pipeline.jobs.export.settings import ExportSettings
+from ottla.pipeline.jobs.export.job import ExportSettings
 from ottla.pipeline.jobs.spark_tasks import JobError
 from ottla_testing.pipeline import export_tasks
 from ottla_testing.pipeline.export_samples import checked, visible

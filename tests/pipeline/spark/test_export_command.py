@@ -19,9 +19,9 @@ from ottla.pipeline.cli import pipeline
 from ottla.pipeline.jobs import spark_tasks
 from ottla.pipeline.jobs.export import arguments as asking
 from ottla.pipeline.jobs.export import commit
+from ottla.pipeline.jobs.export.job import ExportSettings
 from ottla.pipeline.jobs.export.manifest import ExportError
 from ottla.pipeline.jobs.export.plan import FROM_START, TO_END
-from ottla.pipeline.jobs.export.settings import ExportSettings
 from ottla.pipeline.jobs.export.value_columns import Decoding
 from ottla.pipeline.offsets import AtOffsets, AtTime, OptionError
 from ottla.protocol.records.batch import Record

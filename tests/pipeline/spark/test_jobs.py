@@ -8,13 +8,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from ottla.pipeline.jobs.audit.job import audit, plan_text
 from ottla.pipeline.jobs.audit.steps import Audit
-from ottla.pipeline.jobs.census.job import census, counted
+from ottla.pipeline.jobs.census.job import census
 from ottla.pipeline.jobs.census.plan import plan
 from ottla.pipeline.jobs.census.report import report
 from ottla.pipeline.jobs.census.tasks import count
@@ -35,7 +37,8 @@ def test_run_in_bundles(spark: SparkSession) -> None:
     progress: list[Progress] = []
     found = dict(run(spark, items, jobs_tasks.doubled, bytes_of=size_of, on_progress=progress.append))
     assert found == {item: 2 * item for item in items}
-    assert 10 < tasks(spark, items, bytes_of=size_of) < 40
+    sized: list[Any] = [SimpleNamespace(size_bytes=size_of(item)) for item in items]
+    assert 10 < tasks(spark, sized) < 40
     assert [progress.items for progress in progress] == sorted(progress.items for progress in progress)
     assert [progress.ended for progress in progress] == [False] * (len(progress) - 1) + [True]
     assert (progress[-1].items, progress[-1].bytes) == (60, progress[-1].all_bytes)
@@ -60,7 +63,8 @@ def test_census_with_spark(spark: SparkSession, tmp_path: Path) -> None:
     parts = plan([str(tmp_path)], piece_bytes=100_000)
     assert len(parts.pieces) > 5
     whole = plan([str(tmp_path)])
-    assert counted(spark, parts).facts == count(whole.pieces[0])
+    found = report(parts, run(spark, parts.pieces, count, bytes_of=lambda piece: piece.size_bytes))
+    assert found.facts == count(whole.pieces[0])
 
 
 def test_audit_with_spark(spark: SparkSession, tmp_path: Path) -> None:

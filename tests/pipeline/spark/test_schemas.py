@@ -11,7 +11,7 @@ from ottla.pipeline.offsets import OptionError
 from ottla.pipeline.options import SourceOptions, parse
 from ottla.pipeline.readers.columns import BATCH_COLUMNS, FIELDS, SIZE_COLUMNS, batch_schema
 from ottla.pipeline.readers.columns import schema as arrow_schema_of
-from ottla.pipeline.schemas import checked, columns, ddl, schema
+from ottla.pipeline.schemas import checked, columns, schema
 from ottla.pipeline.sources.reader import arrow_schema
 
 SPARKS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -25,6 +25,10 @@ METADATA = (
 def of(source: Any = "ottla_log", **given: str) -> SourceOptions:
     place = {"kafka.bootstrap.servers": "h:1"} if source == "ottla" else {"path": "/data"}
     return parse(place | given, source, False)
+
+
+def ddl(found: StructType) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in found.fields)
 
 
 def test_default_columns_match_sparks_kafka_source() -> None:

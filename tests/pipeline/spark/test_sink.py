@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline import write_exactly_once
-from ottla.pipeline.sink import SinkError, SinkFenced
+from ottla.pipeline.sink.errors import SinkError, SinkFenced
 from ottla.pipeline.sink.exactly_once import SPECULATION
 from ottla_testing.patience import until
 from ottla_testing.pipeline.sink_queries import PATIENCE_S, Record, SinkQuery, committed, values

@@ -16,11 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.pipeline.sink import Grant, SinkError, SinkOptions
+from ottla.pipeline.sink.errors import SinkError
+from ottla.pipeline.sink.options import SinkOptions
 from ottla.pipeline.sink.order import MOST_TARGETS, ROW_BITS, Computed, Digest, Places, check_computed
 from ottla.pipeline.sink.parts import Part, gathered, pack, split, unpack
 from ottla.pipeline.sink.rows import SENT, Targets
 from ottla.pipeline.sink.tasks import ORDER, PLACE, Work, packed_rows, placed_rows, slices
+from ottla.pipeline.sink.transaction import Grant
 
 TARGETS = Targets({"a": 3, "b": 2})
 

@@ -9,9 +9,11 @@ import pytest
 from pyspark.sql import types as T
 
 from ottla.broker.testing.embedded import Embedded
-from ottla.pipeline.sink import SinkError, SinkOptions, idempotent_grant, send
+from ottla.pipeline.sink.errors import SinkError
 from ottla.pipeline.sink.exactly_once import checked
-from ottla.pipeline.sink.task_writer import Sending
+from ottla.pipeline.sink.options import SinkOptions
+from ottla.pipeline.sink.task_writer import Sending, send
+from ottla.pipeline.sink.transaction import idempotent_grant
 from ottla.pipeline.sources.writer import batch_writer, stream_writer
 from ottla_testing.pipeline import sink_world as world
 

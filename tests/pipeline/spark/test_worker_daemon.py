@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import socket
 import sys
+import traceback
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -21,16 +22,31 @@ def peer() -> socket.socket:
     return left
 
 
-def test_process_whose_jvm_is_gone_ends_without_a_traceback(
-    peer: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def worker(sock: socket.socket, authenticated: bool) -> int:
-        sock.sendall(b"the rest of a result")
-        return 0
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A `__main__` in the place of PySpark's daemon, whose functions look these names up when they need them."""
+    module = ModuleType("__main__")
+    module.__spec__ = ModuleSpec("pyspark.daemon", None)
+    vars(module)["traceback"] = traceback
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    return module
 
-    monkeypatch.setattr(worker_daemon, "_worker", worker)
+
+def test_process_whose_jvm_is_gone_ends_without_a_traceback(
+    peer: socket.socket, main: ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
     with peer:
-        assert worker_daemon.worker(peer, True) == 1
+        try:
+            quiet_planner()  # in the middle of the work
+            peer.sendall(b"the rest of a result")
+        except BrokenPipeError:
+            vars(main)["traceback"].print_exc()
+    assert capfd.readouterr() == ("", "")
+    try:
+        raise ValueError("wrong")
+    except ValueError:
+        vars(main)["traceback"].print_exc()
+    assert capfd.readouterr().err.endswith("ValueError: wrong\n")
 
 
 def test_objects_of_the_first_task_are_not_looked_at_again(
@@ -49,12 +65,8 @@ def test_objects_of_the_first_task_are_not_looked_at_again(
 
 
 @pytest.mark.parametrize(("name", "is_planner"), [("pyspark.daemon", True), (None, False), ("pytest.__main__", False)])
-def test_process_in_which_spark_plans_ends_likewise(
-    name: str | None, *, is_planner: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its daemon is that of PySpark, which calls `worker` by this name for each work."""
-    main = ModuleType("__main__")
+def test_process_in_which_spark_plans_works_likewise(name: str | None, *, is_planner: bool, main: ModuleType) -> None:
     main.__spec__ = name and ModuleSpec(name, None)  # type: ignore[assignment]
-    monkeypatch.setitem(sys.modules, "__main__", main)
     quiet_planner()
     assert getattr(main, "worker", None) is (worker_daemon.worker if is_planner else None)
+    assert (vars(main)["traceback"] is traceback) is not is_planner
