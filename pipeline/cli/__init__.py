@@ -23,7 +23,7 @@ from ...protocol.mistakes import FAILED, complain
 from ...storage.io import permissions
 from ..cluster import PYTHON
 from ..extras import SetupError, needed
-from ..jobs.command import Job, setting
+from ..jobs.command import Job, Running, add_settings
 from .output import check_files, write
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def script_words(environ: Mapping[str, str], python: str) -> list[str]:
 def _job(name: str) -> Job:
     """Imports a job's module and returns the job."""
     (module,) = (module for module in MODULES if _command(module) == name)
-    return import_module(f"..jobs.{module}.cli", __name__).JOB
+    return import_module(f"..jobs.{module}.cli", __name__).Command()
 
 
 def _command(module: str) -> str:
@@ -112,13 +112,14 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job) -> None:
     """Adds the arguments of a job: its own, and those of all jobs."""
     job.add_arguments(parser)
     if job.picks_topics:
-        parser.add_argument("--topic", action="append", metavar="NAME", help="only this topic; may be repeated")
-        parser.add_argument("--topics", metavar="REGEX", help="only topics whose full name matches")
+        words = "only this topic; may be repeated"
+        parser.add_argument("--topic", dest="topics", action="append", metavar="NAME", help=words)
+        parser.add_argument("--topics", dest="like", metavar="REGEX", help="only topics whose full name matches")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and change nothing")
     parser.set_defaults(master=None, conf=[])
     if job.uses_spark:
         parser.add_argument("--master", help="the Spark master; default local[*], or that of spark-submit")
-        parser.add_argument("--conf", action="append", type=setting, metavar="K=V", default=[], help="a Spark setting")
+        add_settings(parser, "--conf", "a Spark setting")
     parser.add_argument("--report", metavar="FILE.json", help="write the full report to this file")
     parser.set_defaults(plot=None)
     if job.plots:
@@ -145,7 +146,8 @@ def _run(job: Job, parsed: argparse.Namespace, program: str) -> int:
 
     spark = LateSession(program, parsed.master, dict(parsed.conf))
     try:
-        report, code = job.run(cast("SparkSession", spark), parsed, on_plan, None if quiet else Meter(program))
+        running = Running(cast("SparkSession", spark), parsed, on_plan, None if quiet else Meter(program))
+        report, code = job.run(running)
     except Exception as error:
         return complain(program, _one_line(_message_of(error)), FAILED)
     finally:

@@ -12,10 +12,14 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...protocol.mistakes import FAILED, complain
 from ..extras import require
-from ..jobs.command import Report, UsageError
+from ..jobs.command import UsageError
+
+if TYPE_CHECKING:
+    from ..jobs.report import Report
 
 PLOT_SUFFIXES = (".png", ".html")
 

@@ -4,5 +4,3 @@ Spark moves paths, keys and facts; the bytes of records stay in the Python tasks
 without Spark (the folder of each job, and `in_place`); a `job.py` distributes the tasks and merges their results.
 `pipeline/cli/` has the same jobs as commands.
 """
-
-from __future__ import annotations

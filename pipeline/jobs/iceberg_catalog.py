@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -95,11 +95,8 @@ def loaded(of: CatalogTable) -> Any:
     with needed():
         from pyiceberg.catalog import load_catalog
 
-        return load_catalog(of.properties.get("name", NAME), **_without_name(of.properties))
-
-
-def _without_name(properties: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in properties.items() if key != "name"}
+        others = {key: value for key, value in of.properties.items() if key != "name"}
+        return load_catalog(of.properties.get("name", NAME), **others)
 
 
 class DataFile(NamedTuple):
@@ -116,18 +113,14 @@ class DataFile(NamedTuple):
 
 def data_files(of: CatalogTable) -> tuple[str, list[DataFile]]:
     """Returns the location and the files of a table's current snapshot. Raises ReadError; MissingExtra."""
-    with as_error(ReadError, f"the Iceberg table {of.table} cannot be read"):
-        catalog = loaded(of)
-        try:
-            table = catalog.load_table(of.table)
-            for name in _renamed(table):
-                raise ReadError(f"the Iceberg table {of.table} had the column {name} under another name")
-            tasks = list(table.scan().plan_files())
-            if any(task.delete_files for task in tasks):
-                raise ReadError(f"the Iceberg table {of.table} has deleted rows in files: rewrite its files first")
-            return path_of(table.location()), [_data_file(table, task.file) for task in tasks]
-        finally:
-            catalog.close()
+    with as_error(ReadError, f"the Iceberg table {of.table} cannot be read"), closing(loaded(of)) as catalog:
+        table = catalog.load_table(of.table)
+        for name in _renamed(table):
+            raise ReadError(f"the Iceberg table {of.table} had the column {name} under another name")
+        tasks = list(table.scan().plan_files())
+        if any(task.delete_files for task in tasks):
+            raise ReadError(f"the Iceberg table {of.table} has deleted rows in files: rewrite its files first")
+        return path_of(table.location()), [_data_file(table, task.file) for task in tasks]
 
 
 def _renamed(table: Any) -> Iterator[str]:

@@ -6,6 +6,7 @@ file that is not there. Named by `py-io-impl` in the properties of that catalog.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -46,11 +47,8 @@ class _Stream:
 
     def close(self) -> None:
         self._stream.close()
-        file = SyncedFileIO.files.open(self._path)
-        try:
+        with contextlib.closing(SyncedFileIO.files.open(self._path)) as file:
             file.sync()
-        finally:
-            file.close()
         folder = os.path.dirname(self._path)
         for one in (folder, os.path.dirname(folder)):
             SyncedFileIO.files.sync_directory(one)

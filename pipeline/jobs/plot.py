@@ -34,13 +34,6 @@ th { text-align: left } td.n { text-align: right; font-variant-numeric: tabular-
 """
 
 
-def draw(report: CensusReport | AuditReport, path: str) -> None:
-    """Writes the plot of a report to a file, in the format of its suffix. Raises the errors of `drawn`, and OSError."""
-    data = drawn(report, path)
-    with open(path, "wb") as file:
-        file.write(data)
-
-
 def drawn(report: CensusReport | AuditReport, path: str) -> bytes:
     """Returns the plot of a report in the format of the path's suffix. Raises MissingExtra, and ValueError for another
     suffix."""

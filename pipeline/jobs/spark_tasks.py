@@ -18,7 +18,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TextIO, TypeVar
+from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
 
 from pyspark import InheritableThread
 from pyspark.accumulators import Accumulator, AccumulatorParam
@@ -54,6 +54,13 @@ class JobError(Exception):
     """A job failed. The message is one sentence, which names the item."""
 
 
+class Sized(Protocol):
+    """An item with a size."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
 class Progress(NamedTuple):
     """The progress of a job. `ended` marks the last report."""
 
@@ -64,11 +71,6 @@ class Progress(NamedTuple):
     seconds: float
     ended: bool = False
 
-    @property
-    def left_s(self) -> float | None:
-        """The estimated remaining seconds; None without any progress."""
-        return self.seconds * (self.all_bytes - self.bytes) / self.bytes if self.bytes else None
-
     def __str__(self) -> str:
         done = f"{self.items} of {self.all_items}, {text.size(self.bytes)} of {text.size(self.all_bytes)}"
         if not self.bytes:
@@ -76,12 +78,8 @@ class Progress(NamedTuple):
         speed = text.speed(self.bytes, self.seconds)
         if self.ended:
             return f"{done}, {speed} in {text.elapsed(self.seconds * 1000)}"
-        return f"{done}, {speed}, {_elapsed(self.left_s or 0)} left"
-
-
-def _elapsed(seconds: float) -> str:
-    """Returns the duration rounded to seconds."""
-    return text.elapsed(round(seconds) * 1000)
+        left_s = round(self.seconds * (self.all_bytes - self.bytes) / self.bytes)
+        return f"{done}, {speed}, {text.elapsed(left_s * 1000)} left"
 
 
 class Meter:
@@ -126,9 +124,14 @@ def bundles(sizes: Sequence[int], cores: int) -> list[list[int]]:
     return found
 
 
-def tasks(spark: SparkSession, items: Iterable[Item], *, bytes_of: Callable[[Item], int]) -> int:
+def size_of(item: Sized) -> int:
+    """Returns the size of an item that has one."""
+    return item.size_bytes
+
+
+def tasks(spark: SparkSession, items: Iterable[Sized]) -> int:
     """Returns the number of tasks of `run` for these items."""
-    sizes = [bytes_of(item) for item in items]
+    sizes = list(map(size_of, items))
     return len(bundles(sizes, parallelism(spark))) if sizes else 0
 
 
@@ -147,16 +150,16 @@ def run(
     items: Sequence[Item],
     task: Callable[[Item], Result],
     *,
-    bytes_of: Callable[[Item], int],
+    bytes_of: Callable[[Any], int] = size_of,
     on_progress: ProgressCallback | None = None,
     name: str = "ottla",
 ) -> Iterator[tuple[Item, Result]]:
     """Runs `task(item)` for every item in Spark's workers, and yields each item with its result once its bundle is
     done.
 
-    `bytes_of` returns the size of an item. `on_progress` receives the progress, for example a `Meter`. `name` is shown
-    in Spark's UI. The first failing item raises JobError and cancels the rest, as does closing the iterator. SetupError
-    if the workers' Python lacks Ottla. Without items the session is not used.
+    `bytes_of` returns the size of an item, by default its `size_bytes`. `on_progress` receives the progress, such as a
+    `Meter`. `name` is shown in Spark's UI. The first failing item raises JobError and cancels the rest, as does
+    closing the iterator. SetupError if the workers' Python lacks Ottla. Without items the session is not used.
     """
     sizes = [bytes_of(item) for item in items]
     if not items:

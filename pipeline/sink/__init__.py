@@ -5,21 +5,3 @@ target partition belongs to one task, which writes its rows with `send`, in batc
 sequences from 0 on. So a retried task repeats the batches that are in the log already, or continues after them. The id
 of the micro-batch is committed with the transaction, so a repeated micro-batch is recognised. Nothing here needs Spark.
 """
-
-from .errors import SinkError, SinkFenced, SinkTimedOut
-from .options import SinkOptions
-from .task_writer import Sent, TaskSender, send
-from .transaction import Grant, SinkTransaction, idempotent_grant
-
-__all__ = [
-    "Grant",
-    "Sent",
-    "SinkError",
-    "SinkFenced",
-    "SinkOptions",
-    "SinkTimedOut",
-    "SinkTransaction",
-    "TaskSender",
-    "idempotent_grant",
-    "send",
-]

@@ -3,5 +3,3 @@
 Owns no Spark and no processes. `storage/check/` has the checks and the words of findings; this package has fast paths
 with equal results, the checks of producers' sequences and transactions, and the report.
 """
-
-from __future__ import annotations

@@ -60,9 +60,7 @@ def plan(
         known = {key.topic for key in keys}
         if not keys:
             raise ReadError(f"no partition is selected at {brokers}")
-        for rule in rules.rules:
-            if rule.topic is not None and rule.topic not in known:
-                raise ReadError(f"rule {rule.text!r}: there is no topic {rule.topic} in what is audited")
+        rules.check(known)
         first, last = backend.earliest(keys), backend.latest(keys, committed=False)
         items: list[RuleItem] = []
         for topic in sorted(known):

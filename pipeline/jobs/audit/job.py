@@ -17,13 +17,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pyspark.sql import SparkSession
 
 from ....protocol.text import plural
-from ..spark_tasks import ProgressCallback, run, tasks
+from ..spark_tasks import ProgressCallback, run, size_of, tasks
 from .report import AuditReport
 from .rules import Checked, RuleItem, Rules, check, evaluated, items
 from .steps import Audit
 from .tasks import Packed, SegmentItem, look_over
-
-__all__ = ["AuditReport", "audit", "audit_brokers", "plan_text"]
 
 
 def audit(
@@ -50,7 +48,7 @@ def audit(
     planned = Audit(given, topics=topics, records=records, store_conf=store_conf)
 
     def runner(items: Sequence[SegmentItem]) -> Iterable[tuple[SegmentItem, Packed]]:
-        return run(spark, items, look_over, bytes_of=size_of, on_progress=on_progress, name="ottla audit")
+        return run(spark, items, look_over, on_progress=on_progress, name="ottla audit")
 
     report = planned.report(runner, now_ms=int(time.time() * 1000) if now_ms is None else now_ms)
     made = rules if isinstance(rules, Rules) else Rules.of(rules)
@@ -83,7 +81,7 @@ def audit_brokers(
     made = rules if isinstance(rules, Rules) else Rules.of(rules)
     planned = brokers.plan(config, made, topics=topics, like=like)
     if on_plan is not None:
-        count, amount = tasks(spark, planned.items, bytes_of=rule_bytes), len(planned.keys)
+        count, amount = tasks(spark, planned.items), len(planned.keys)
         on_plan(f"audit of {plural(amount, 'partition')} by {plural(len(made.rules), 'rule')}, in {count} tasks")
     if dry_run:
         return None
@@ -97,7 +95,7 @@ def audit_brokers(
 def _checked(
     spark: SparkSession, pieces: Sequence[RuleItem], on_progress: ProgressCallback | None
 ) -> Iterable[tuple[RuleItem, Checked]]:
-    return run(spark, pieces, check, bytes_of=rule_bytes, on_progress=on_progress, name="ottla audit: rules")
+    return run(spark, pieces, check, on_progress=on_progress, name="ottla audit: rules")
 
 
 def _evaluate(report: AuditReport, rules: Rules, found: Iterable[tuple[RuleItem, Checked]]) -> None:
@@ -105,16 +103,6 @@ def _evaluate(report: AuditReport, rules: Rules, found: Iterable[tuple[RuleItem,
     report.rules, findings = evaluated(rules, found)
     for directory, finding in findings:
         report.directories[directory].add(finding)
-
-
-def size_of(item: SegmentItem) -> int:
-    """Returns the size of a segment in bytes."""
-    return item.size_bytes
-
-
-def rule_bytes(item: RuleItem) -> int:
-    """Returns the size of a piece in bytes."""
-    return item.size_bytes
 
 
 def plan_text(
@@ -129,13 +117,13 @@ def plan_text(
     """Returns one line with the plan of an audit. Raises the errors of `audit`."""
     given = [paths] if isinstance(paths, str) else paths
     planned = Audit(given, topics=topics, records=records, store_conf=store_conf)
-    partitions, segments, size = planned.amounts
-    count = tasks(spark, planned.items(), bytes_of=size_of)
+    segments, places = planned.items(), planned.places()
+    count, size = tasks(spark, segments), sum(map(size_of, segments))
     what = "batches and their records" if records else "batches without their records"
-    plan = f"audit of {what}: {partitions} partitions, {segments} segments, {size} bytes, in {count} tasks"
+    plan = f"audit of {what}: {len(places)} partitions, {len(segments)} segments, {size} bytes, in {count} tasks"
     if rules:
-        pieces = items(planned.places(), rules, store_conf)
-        more = tasks(spark, pieces, bytes_of=rule_bytes)
+        pieces = items(places, rules, store_conf)
+        more = tasks(spark, pieces)
         folders = len({(one.directory, one.label) for one in pieces})
         plan += f"; {plural(len(rules.rules), 'rule')} for {folders} partitions, in {more} tasks"
     return plan

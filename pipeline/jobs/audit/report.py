@@ -25,7 +25,6 @@ rules.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -33,12 +32,18 @@ from typing import Any
 
 from ....protocol.text import elapsed, moment, plural, speed, visible
 from ....storage.check.facts import Finding
+from ..report import Report, total
 from .producers import EndedTransaction, OpenTransaction
 from .rules import RuleResult
 
 LISTED_MAX = 100
 TEXT_MAX = 200  # findings, and notes, in the text
 _SHOWN = 8  # open transactions of a partition in the text
+_FACTS = (
+    "topic partition folder segments bytes batches records log_start_offset first_offset end_offset last_stable_offset "
+    "missing_offsets holes producers"
+).split()
+_STATES = {True: "closed cleanly", False: "not closed cleanly, or in use", None: "running brokers, by rules alone"}
 
 
 @dataclass(slots=True)
@@ -66,7 +71,6 @@ class PartitionFacts:
 
     @property
     def last_stable_offset(self) -> int | None:
-        """The last stable offset."""
         return self.open[0].first_offset if self.open else self.end_offset
 
     def to_dict(self, now_ms: int) -> dict[str, Any]:
@@ -83,20 +87,7 @@ class PartitionFacts:
             for one in self.open[:LISTED_MAX]
         ]
         return {
-            "topic": self.topic,
-            "partition": self.partition,
-            "folder": self.folder,
-            "segments": self.segments,
-            "bytes": self.bytes,
-            "batches": self.batches,
-            "records": self.records,
-            "log_start_offset": self.log_start_offset,
-            "first_offset": self.first_offset,
-            "end_offset": self.end_offset,
-            "last_stable_offset": self.last_stable_offset,
-            "missing_offsets": self.missing_offsets,
-            "holes": self.holes,
-            "producers": self.producers,
+            **{name: getattr(self, name) for name in _FACTS},
             "leader_epochs": [{"epoch": epoch, "start_offset": start} for epoch, start in self.leader_epochs],
             "transactions": {
                 "commits": self.commits,
@@ -123,7 +114,7 @@ class DirectoryAudit:
 
 
 @dataclass(slots=True)
-class AuditReport:
+class AuditReport(Report):
     """The findings in these directories."""
 
     directories: list[DirectoryAudit]
@@ -161,18 +152,20 @@ class AuditReport:
     def partitions(self) -> list[PartitionFacts]:
         return [partition for directory in self.directories for partition in directory.partitions]
 
+    segments, bytes, batches = (total("partitions", name) for name in ("segments", "bytes", "batches"))
+    record_count = total("partitions", "records")
+
     def to_dict(self) -> dict[str, Any]:
-        """Returns the document that this module's docstring describes."""
         found = self.partitions
         return {
             "sound": self.sound,
             "records": self.records,
             "seconds": round(self.seconds, 3),
             "partitions": len(found),
-            "segments": sum(partition.segments for partition in found),
-            "bytes": sum(partition.bytes for partition in found),
-            "batches": sum(partition.batches for partition in found),
-            "record_count": sum(partition.records for partition in found),
+            "segments": self.segments,
+            "bytes": self.bytes,
+            "batches": self.batches,
+            "record_count": self.record_count,
             "findings": [_finding_fields(one, finding) for one in self.directories for finding in one.findings],
             "notes": [_finding_fields(one, finding) for one in self.directories for finding in one.notes],
             "rules": [{"rule": one.text, "records": one.records, "broken": one.broken} for one in self.rules],
@@ -186,72 +179,50 @@ class AuditReport:
             ],
         }
 
-    def to_json(self) -> str:
-        """Returns the document as JSON."""
-        return json.dumps(self.to_dict(), indent=2) + "\n"
-
-    def to_text(self) -> str:
+    def lines(self) -> Iterator[str]:
         """Returns each directory with its findings and open transactions, and a summary."""
-        return "\n".join(_lines(self)) + "\n"
+        for directory in self.directories:
+            yield f"{directory.path}: {_STATES[directory.clean]}"
+            for mark, found in (("!", directory.findings), ("-", directory.notes)):
+                for finding in found[:TEXT_MAX]:
+                    yield f"{mark} {text_of(finding)}"
+                if len(found) > TEXT_MAX:
+                    yield f"{mark} and {len(found) - TEXT_MAX} more in the report file"
+            for partition in directory.partitions:
+                yield from _open_lines(partition, self.now_ms)
+        found = self.partitions
+        files = rate = ""
+        if self.has_files:
+            files = f" {self.segments} segments, {self.bytes} bytes, {self.batches} batches,"
+            rate = f", {speed(self.bytes, self.seconds)}" if self.seconds > 0 else ""
+        yield f"{len(found)} partitions,{files} {self.record_count} records in {elapsed(self.seconds * 1000)}{rate}"
+        commits, aborts = sum(one.commits for one in found), sum(one.aborts for one in found)
+        begun = sum(len(one.open) for one in found)
+        if commits or aborts or begun:
+            yield f"transactions: {commits} committed, {aborts} aborted, {begun} open (counted in each partition)"
+        missing = [one for one in found if one.missing_offsets]
+        if missing:
+            absent = f"{sum(one.missing_offsets for one in missing)} offsets in {len(missing)} partitions"
+            yield f"{absent} are in no batch: compacted, deleted, or reported above"
+        for one in self.rules:
+            yield visible(f"rule `{one.text}`: {one.broken} of {plural(one.records, 'record')} break it")
+        if not self.records:
+            yield "the records in the batches were not checked"
+        wrong = Counter(finding.part for finding in self.findings)
+        kinds = ", ".join(f"{part} {count}" for part, count in wrong.most_common())
+        yield f"{wrong.total()} wrong: {kinds}" if wrong else "no errors"
 
 
 def _finding_fields(directory: DirectoryAudit, finding: Finding) -> dict[str, Any]:
     return {
         "directory": directory.path,
-        "file": finding.file,
-        "byte": finding.byte,
-        "offset": finding.offset,
-        "part": finding.part,
-        "what": finding.what,
+        **{name: getattr(finding, name) for name in ("file", "byte", "offset", "part", "what")},
     }
 
 
 def text_of(finding: Finding) -> str:
     """Returns one line about a finding."""
     return visible(f"{finding.where}: {finding.what}")
-
-
-_STATES = {True: "closed cleanly", False: "not closed cleanly, or in use", None: "running brokers, by rules alone"}
-
-
-def _lines(report: AuditReport) -> Iterator[str]:
-    for directory in report.directories:
-        yield f"{directory.path}: {_STATES[directory.clean]}"
-        for mark, found in (("!", directory.findings), ("-", directory.notes)):
-            for finding in found[:TEXT_MAX]:
-                yield f"{mark} {text_of(finding)}"
-            if len(found) > TEXT_MAX:
-                yield f"{mark} and {len(found) - TEXT_MAX} more in the report file"
-        for partition in directory.partitions:
-            yield from _open_lines(partition, report.now_ms)
-    found = report.partitions
-    size = sum(partition.bytes for partition in found)
-    rate = f", {speed(size, report.seconds)}" if report.seconds > 0 else ""
-    records = sum(partition.records for partition in found)
-    files = (
-        f" {sum(partition.segments for partition in found)} segments, {size} bytes,"
-        f" {sum(partition.batches for partition in found)} batches,"
-    )
-    yield (
-        f"{len(found)} partitions,{files if report.has_files else ''} {records} records"
-        f" in {elapsed(report.seconds * 1000)}"
-        f"{rate if report.has_files else ''}"
-    )
-    commits, aborts = sum(one.commits for one in found), sum(one.aborts for one in found)
-    begun = sum(len(one.open) for one in found)
-    if commits or aborts or begun:
-        yield f"transactions: {commits} committed, {aborts} aborted, {begun} open (counted in each partition)"
-    missing = [one for one in found if one.missing_offsets]
-    if missing:
-        amount = sum(one.missing_offsets for one in missing)
-        yield f"{amount} offsets in {len(missing)} partitions are in no batch: compacted, deleted, or reported above"
-    for one in report.rules:
-        yield visible(f"rule `{one.text}`: {one.broken} of {plural(one.records, 'record')} break it")
-    if not report.records:
-        yield "the records in the batches were not checked"
-    wrong = Counter(finding.part for finding in report.findings)
-    kinds = ", ".join(f"{part} {count}" for part, count in wrong.most_common())
-    yield f"{wrong.total()} wrong: {kinds}" if wrong else "no errors"
 
 
 def _open_lines(partition: PartitionFacts, now_ms: int) -> Iterator[str]:

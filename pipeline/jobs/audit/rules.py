@@ -9,7 +9,7 @@ and their first offsets. Records of aborted transactions are checked, too; trans
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from ...readers.columns import EXACT_TIME
 from ...readers.files import FileBackend, FilePiece
 from ...readers.files.catalog import INTERNAL
 from ..export.value_columns import Decoding
-from ..export.value_schemas.found import SourceError
+from ..export.value_schemas.sources import SourceError
 
 PART = "rules"
 pc: Any = _compute  # its functions are made when it is imported
@@ -39,7 +39,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class RuleError(ReadError):
-    """A text is not a rule. The message has the forms."""
+    """A text is not a rule, or a rule is for no topic of the audit."""
 
 
 def _size(text: str) -> int:
@@ -112,6 +112,12 @@ class Rules:
 
     def __bool__(self) -> bool:
         return bool(self.rules)
+
+    def check(self, known: Collection[str]) -> None:
+        """Raises RuleError for a rule of a topic that is not among these."""
+        for rule in self.rules:
+            if rule.topic is not None and rule.topic not in known:
+                raise RuleError(f"rule {rule.text!r}: there is no topic {rule.topic} in what is audited")
 
     def of_topic(self, topic: str, *, named: bool) -> tuple[int, ...]:
         """Returns the numbers of the rules for a topic. `named`: the topic itself was chosen."""
@@ -213,8 +219,9 @@ class Checker:
         for number, rule in self._rules.items():
             problem = ""
             if rule.check == "decodes":
-                decoded = self._decoders[rule.part].decode(rows.column(rule.part))
-                found, problem = np.fromiter(decoded.problems, np.int64, decoded.failed), decoded.problem
+                problems = self._decoders[rule.part].decode(rows.column(rule.part)).problems
+                found = np.fromiter(problems, np.int64, len(problems))
+                problem = next(iter(problems.values()), "")
             elif rule.check == "order":
                 assert times is not None
                 found = self._falls(times, rule.bound)
@@ -267,19 +274,10 @@ def _sizes(rule: Rule, rows: pa.RecordBatch) -> np.ndarray[Any, Any]:
     return sizes.fill_null(rule.bound).to_numpy(zero_copy_only=False)
 
 
-def _times(rows: pa.RecordBatch) -> tuple[np.ndarray[Any, Any], Mask]:
+def _outside(rule: Rule, rows: pa.RecordBatch) -> Mask:
+    """Returns the records with a timestamp before the bound of `from`, or not before that of `until`."""
     times = rows.column(EXACT_TIME.name).to_numpy()
-    return times, times != -1
-
-
-def _early(rule: Rule, rows: pa.RecordBatch) -> Mask:
-    times, known = _times(rows)
-    return known & (times < rule.bound)
-
-
-def _late(rule: Rule, rows: pa.RecordBatch) -> Mask:
-    times, known = _times(rows)
-    return known & (times >= rule.bound)
+    return (times != -1) & ((times < rule.bound) == (rule.check == "from"))
 
 
 _CHECKS: Mapping[str, Callable[[Rule, pa.RecordBatch], Mask]] = {
@@ -287,8 +285,8 @@ _CHECKS: Mapping[str, Callable[[Rule, pa.RecordBatch], Mask]] = {
     "header": _header,
     "at least": lambda rule, rows: _sizes(rule, rows) < rule.bound,
     "at most": lambda rule, rows: _sizes(rule, rows) > rule.bound,
-    "from": _early,
-    "until": _late,
+    "from": _outside,
+    "until": _outside,
 }
 """Each returns which records break a rule."""
 

@@ -16,7 +16,7 @@ from ....protocol.internal_records.layouts import problem_of
 from ....storage.check.facts import Bad, Event, Finding, SegmentTask
 from ....storage.check.segment import segment_events
 from ....storage.errors import StorageError
-from ...objects.logs import LogPlace, files_of, is_missing, use
+from ...objects.logs import LogPlace, files_of, use
 from .records import together
 
 FINDINGS_MAX = 1000
@@ -43,11 +43,10 @@ class SegmentItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The result of a segment. `problem`: why the file could not be read; `is_gone`: because it was deleted."""
+    """The result of a segment. `problem`: why the file could not be read."""
 
     data: bytes = b""
     problem: str | None = None
-    is_gone: bool = False
 
     def events(self) -> list[Event]:
         """Returns the events in the order of the log."""
@@ -62,7 +61,7 @@ def look_over(item: SegmentItem) -> Packed:
         found = segment_events(item.task, files_of(path), opener=together, check=problem_of)
         events = list(bounded(found, item.task))
     except (StorageError, OSError) as error:
-        return Packed(problem=str(error), is_gone=is_missing(path))
+        return Packed(problem=str(error))
     return Packed(zlib.compress(pickle.dumps(events, pickle.HIGHEST_PROTOCOL), 1))
 
 

@@ -10,10 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ..report import add_up, total
+
 EXACT_SIZES = 16  # sizes with a bin of their own
 OCTAVE_BINS = 8
 _EXACT_BITS = EXACT_SIZES.bit_length()  # bits of the first size that shares a bin: 5
 _STEP_BITS = OCTAVE_BINS.bit_length()  # the width of a bin is that of the bits below these: 4
+
+_AMOUNTS = ("records", "entries", "bytes", "raw_bytes")
+_COUNTS = "with_headers headers header_bytes untimed commits aborts other_markers damaged damaged_bytes gone".split()
 
 DAMAGED_MAX = 100
 """The first places of damage that are kept; further ones are only counted."""
@@ -31,10 +36,7 @@ class Amount:
     raw_bytes: int = 0
 
     def add(self, other: Amount) -> None:
-        self.entries += other.entries
-        self.records += other.records
-        self.bytes += other.bytes
-        self.raw_bytes += other.raw_bytes
+        add_up(self, other, _AMOUNTS)
 
 
 @dataclass(slots=True)
@@ -53,9 +55,7 @@ class Sizes:
     bins: dict[int, int] = field(default_factory=dict)
 
     def add(self, other: Sizes) -> None:
-        self.count += other.count
-        self.nulls += other.nulls
-        self.total += other.total
+        add_up(self, other, ("count", "nulls", "total"))
         self.least = _least(self.least, other.least)
         self.most = _most(self.most, other.most)
         for index, number in other.bins.items():
@@ -135,10 +135,11 @@ class Damaged(NamedTuple):
 class Facts:
     """All counts of a piece; `merge` adds up pieces.
 
-    `formats` is by (magic, codec). `create` and `append` are timestamps of the types CreateTime and LogAppendTime;
-    `untimed` records have none: all of v0, and -1. `first_offset` is that of the first entry, `end_offset` the one
-    after the last. `producers` are the producer ids, `numbered` the amount with sequences, `transactional` the amount
-    in transactions. `damage` has the first places, `damaged` counts all.
+    `formats` is by (magic, codec), and `records`, `entries`, `bytes` and `raw_bytes` are their sums. `create` and
+    `append` are timestamps of the types CreateTime and LogAppendTime; `untimed` records have none: all of v0, and -1.
+    `first_offset` is that of the first entry, `end_offset` the one after the last. `producers` are the producer ids,
+    `numbered` the amount with sequences, `transactional` the amount in transactions. `damage` has the first places,
+    `damaged` counts all; the bytes of these are in no amount.
     """
 
     formats: dict[tuple[int, int], Amount] = field(default_factory=dict)
@@ -164,22 +165,7 @@ class Facts:
     damaged_bytes: int = 0
     gone: int = 0
 
-    @property
-    def records(self) -> int:
-        return sum(amount.records for amount in self.formats.values())
-
-    @property
-    def entries(self) -> int:
-        return sum(amount.entries for amount in self.formats.values())
-
-    @property
-    def bytes(self) -> int:
-        """The counted bytes, without damage."""
-        return sum(amount.bytes for amount in self.formats.values())
-
-    @property
-    def raw_bytes(self) -> int:
-        return sum(amount.raw_bytes for amount in self.formats.values())
+    records, entries, bytes, raw_bytes = (total("formats", name) for name in _AMOUNTS)
 
     def amount(self, magic: int, codec: int) -> Amount:
         return self.formats.setdefault((magic, codec), Amount())
@@ -188,27 +174,14 @@ class Facts:
         """Adds the counts of another piece."""
         for key, amount in other.formats.items():
             self.amount(*key).add(amount)
-        self.keys.add(other.keys)
-        self.values.add(other.values)
-        self.with_headers += other.with_headers
-        self.headers += other.headers
-        self.header_bytes += other.header_bytes
-        self.create.add(other.create)
-        self.append.add(other.append)
-        self.untimed += other.untimed
+        for name in ("keys", "values", "create", "append", "numbered", "transactional"):
+            getattr(self, name).add(getattr(other, name))
+        add_up(self, other, _COUNTS)
         self.first_offset = _least(self.first_offset, other.first_offset)
         self.end_offset = _most(self.end_offset, other.end_offset)
         self.largest_entry_bytes = max(self.largest_entry_bytes, other.largest_entry_bytes)
         self.producers |= other.producers
-        self.numbered.add(other.numbered)
-        self.transactional.add(other.transactional)
-        self.commits += other.commits
-        self.aborts += other.aborts
-        self.other_markers += other.other_markers
         self.damage = sorted(self.damage + other.damage)[:DAMAGED_MAX]
-        self.damaged += other.damaged
-        self.damaged_bytes += other.damaged_bytes
-        self.gone += other.gone
 
     def add_damage(self, damaged: Damaged) -> None:
         self.damaged += 1

@@ -35,21 +35,10 @@ def census(
     ReadError for paths without logs and for logs that the workers do not see; JobError if Spark fails.
     """
     made = plan([paths] if isinstance(paths, str) else paths, topics=topics, store_conf=store_conf)
-    return counted(spark, made, on_plan=on_plan, on_progress=on_progress)
-
-
-def counted(
-    spark: SparkSession,
-    made: Plan,
-    *,
-    on_plan: Callable[[str], object] | None = None,
-    on_progress: ProgressCallback | None = None,
-) -> CensusReport:
-    """Runs the census of an existing plan."""
     if on_plan is not None:
         on_plan(plan_text(spark, made))
     began = time.monotonic()
-    found = spark_tasks.run(spark, made.pieces, count, bytes_of=_bytes_of, on_progress=on_progress, name="ottla census")
+    found = spark_tasks.run(spark, made.pieces, count, on_progress=on_progress, name="ottla census")
     finished = report(made, _seen(found))
     finished.seconds = time.monotonic() - began
     return finished
@@ -57,15 +46,11 @@ def counted(
 
 def plan_text(spark: SparkSession, made: Plan) -> str:
     """Returns the plan in one line."""
-    tasks = spark_tasks.tasks(spark, made.pieces, bytes_of=_bytes_of)
+    tasks = spark_tasks.tasks(spark, made.pieces)
     return (
         f"{len(made.folders)} partitions, {made.segments} segments, {size_text(made.bytes)}: "
         f"{len(made.pieces)} pieces in {tasks} tasks"
     )
-
-
-def _bytes_of(piece: SegmentPiece) -> int:
-    return piece.size_bytes
 
 
 def _seen(found: Iterator[tuple[SegmentPiece, Facts]]) -> Iterator[tuple[SegmentPiece, Facts]]:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ....protocol.internal_records.metadata_values import Configs
 from ....storage import inspect
-from ...backend import ReadError, TopicPartition
+from ...backend import ReadError
 from ...objects.logs import LogPlace, places_of
 from ...readers.files import indexes
 from ...readers.files.windows import Gone, LogFile
 from ..partitions import chosen, topic_configs
+from ..report import total
 
 PIECE_BYTES = 64 << 20
 """The size of a part of a segment: about a second of work."""
@@ -36,10 +36,6 @@ class SegmentPiece:
     end: int
     is_newest: bool = False
     objects: tuple[LogPlace, ...] = ()
-
-    @property
-    def key(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
 
     @property
     def size_bytes(self) -> int:
@@ -62,24 +58,20 @@ class Plan:
     def segments(self) -> int:
         return sum(len(folder.segments) for folder in self.folders)
 
-    @property
-    def bytes(self) -> int:
-        return sum(piece.size_bytes for piece in self.pieces)
+    bytes = total("pieces", "size_bytes")
 
 
 def plan(
     paths: Sequence[str],
     *,
     topics: Sequence[str] | None = None,
-    like: re.Pattern[str] | None = None,
     piece_bytes: int = PIECE_BYTES,
     store_conf: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Returns the pieces of these log directories and partition folders: of `topics`, of topics whose full name matches
-    `like`, or of all. They may be copies in an object store, with `store_conf` as its settings. Raises the errors of
-    `chosen`, StoreError."""
+    """Returns the pieces of these log directories and partition folders: of `topics`, or of all. They may be copies in
+    an object store, with `store_conf` as its settings. Raises the errors of `chosen`, StoreError."""
     objects = places_of(paths, store_conf)
-    picked = chosen(paths, topics=topics, like=like)
+    picked = chosen(paths, topics=topics)
     made = Plan(list(paths), picked, configs=topic_configs(paths))
     for folder in picked:
         for segment in folder.segments:

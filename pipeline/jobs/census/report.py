@@ -28,7 +28,6 @@ where facts are
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -39,6 +38,7 @@ from ....protocol.records.compression import CODEC_NAMES
 from ....protocol.text import moment, plural, table, visible
 from ....storage.log_dir import readiness
 from ...objects.places import is_url
+from ..report import Report, total
 from .facts import Amount, Damaged, Facts, Sizes, Times
 from .plan import Plan, SegmentPiece
 
@@ -69,17 +69,11 @@ class TopicCensus:
     on_4_0: list[str]
     notes: list[str]
 
-    @property
-    def segments(self) -> int:
-        return sum(partition.segments for partition in self.partitions)
-
-    @property
-    def bytes(self) -> int:
-        return sum(partition.bytes for partition in self.partitions)
+    segments, bytes = (total("partitions", name) for name in ("segments", "bytes"))
 
 
 @dataclass(slots=True)
-class CensusReport:
+class CensusReport(Report):
     """The counts of these log directories and partition folders."""
 
     paths: list[str]
@@ -103,16 +97,9 @@ class CensusReport:
     def partitions(self) -> int:
         return sum(len(topic.partitions) for topic in self.counted)
 
-    @property
-    def segments(self) -> int:
-        return sum(topic.segments for topic in self.counted)
-
-    @property
-    def bytes(self) -> int:
-        return sum(topic.bytes for topic in self.counted)
+    segments, bytes = (total("counted", name) for name in ("segments", "bytes"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the document that this module's docstring describes."""
         return {
             "paths": self.paths,
             "seconds": round(self.seconds, 3),
@@ -126,13 +113,29 @@ class CensusReport:
             "topics": [_topic(topic) for topic in self.topics],
         }
 
-    def to_json(self) -> str:
-        """Returns the document as JSON."""
-        return json.dumps(self.to_dict(), indent=2) + "\n"
-
-    def to_text(self) -> str:
-        """Returns each topic, the totals, and the behaviour of 4.0 as text."""
-        return "\n".join(_lines(self)) + "\n"
+    def lines(self) -> Iterator[str]:
+        """Returns each topic, the totals, and the behaviour of 4.0."""
+        for topic in self.topics:
+            parts = plural(len(topic.partitions), "partition"), plural(topic.segments, "segment")
+            yield visible(f"{topic.topic} ({', '.join(parts)}, {topic.bytes} bytes)")
+            yield from _of_facts(topic.facts)
+            yield from (visible(f"  ! {note}") for note in topic.notes)
+            yield from (visible(f"  > {sentence}") for sentence in topic.on_4_0)
+            yield ""
+        parts = plural(len(self.counted), "topic"), plural(self.partitions, "partition")
+        left_out = f" without {METADATA_TOPIC}" if len(self.counted) < len(self.topics) else ""
+        yield f"All{left_out}: {', '.join(parts)}, {plural(self.segments, 'segment')}, {self.bytes} bytes"
+        yield from _of_facts(self.facts)
+        if self.facts.damaged:
+            yield f"  ! {self.facts.damaged_bytes} bytes in {plural(self.facts.damaged, 'place')} are not counted"
+        old = [amount for (magic, _), amount in self.facts.formats.items() if magic < 2]
+        if old:
+            records, stored = sum(amount.records for amount in old), sum(amount.bytes for amount in old)
+            topics = sum(any(magic < 2 for magic, _ in topic.facts.formats) for topic in self.counted)
+            yield f"  > {plural(records, 'record')}, {stored} bytes in v0 and v1, in {plural(topics, 'topic')}"
+        yield ""
+        yield "On Kafka 4.0, whatever the format:"
+        yield from (f"  > {sentence}" for sentence in self.on_4_0)
 
 
 def report(plan: Plan, counted: Iterable[tuple[SegmentPiece, Facts]], seconds: float = 0.0) -> CensusReport:
@@ -279,30 +282,6 @@ def codec_name(codec: int) -> str:
 
 
 # -- as text
-
-
-def _lines(census: CensusReport) -> Iterator[str]:
-    for topic in census.topics:
-        parts = plural(len(topic.partitions), "partition"), plural(topic.segments, "segment")
-        yield visible(f"{topic.topic} ({', '.join(parts)}, {topic.bytes} bytes)")
-        yield from _of_facts(topic.facts)
-        yield from (visible(f"  ! {note}") for note in topic.notes)
-        yield from (visible(f"  > {sentence}") for sentence in topic.on_4_0)
-        yield ""
-    parts = plural(len(census.counted), "topic"), plural(census.partitions, "partition")
-    left_out = f" without {METADATA_TOPIC}" if len(census.counted) < len(census.topics) else ""
-    yield f"All{left_out}: {', '.join(parts)}, {plural(census.segments, 'segment')}, {census.bytes} bytes"
-    yield from _of_facts(census.facts)
-    if census.facts.damaged:
-        yield f"  ! {census.facts.damaged_bytes} bytes in {plural(census.facts.damaged, 'place')} are not counted"
-    old = [amount for (magic, _), amount in census.facts.formats.items() if magic < 2]
-    if old:
-        records, stored = sum(amount.records for amount in old), sum(amount.bytes for amount in old)
-        topics = sum(any(magic < 2 for magic, _ in topic.facts.formats) for topic in census.counted)
-        yield f"  > {plural(records, 'record')}, {stored} bytes in v0 and v1, in {plural(topics, 'topic')}"
-    yield ""
-    yield "On Kafka 4.0, whatever the format:"
-    yield from (f"  > {sentence}" for sentence in census.on_4_0)
 
 
 def _of_facts(facts: Facts) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from ....protocol.internal_records import metadata_values
 from ....protocol.internal_records.metadata_values import Configs
@@ -23,27 +23,23 @@ NEVER = {metadata_values.TOPIC}
 _POLICY = "cleanup.policy"
 _INTERNAL = "internal.segment.bytes"  # replaces segment.bytes, which has a minimum
 _INTERNAL_SEGMENT_BYTES = str(100 << 20)  # offsets.topic.segment.bytes, transaction.state.log.segment.bytes
-_DEFAULTS = {
-    "segment.bytes": 1 << 30,
-    "segment.index.bytes": 10 << 20,
-    "index.interval.bytes": 4096,
-    "delete.retention.ms": 24 * 3600 * 1000,
-    "min.compaction.lag.ms": 0,
-}
 _LEAST = {"segment.bytes": 14, "segment.index.bytes": 4}
-NAMES = tuple(_DEFAULTS)
-"""The configs that affect a compaction, besides cleanup.policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The values of a topic's configs of these names."""
+    """The values of a topic's configs of these names, with dots for `_`."""
 
-    segment_bytes: int = _DEFAULTS["segment.bytes"]
-    segment_index_bytes: int = _DEFAULTS["segment.index.bytes"]
-    index_interval_bytes: int = _DEFAULTS["index.interval.bytes"]
-    delete_retention_ms: int = _DEFAULTS["delete.retention.ms"]
-    min_compaction_lag_ms: int = _DEFAULTS["min.compaction.lag.ms"]
+    segment_bytes: int = 1 << 30
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    delete_retention_ms: int = 24 * 3600 * 1000
+    min_compaction_lag_ms: int = 0
+
+
+_DEFAULTS = {name.replace("_", "."): number for name, number in asdict(Settings()).items()}
+NAMES = tuple(_DEFAULTS)
+"""The configs that affect a compaction, besides cleanup.policy."""
 
 
 def settings_of(topic: str, configs: Configs | None, defaults: Mapping[str, str]) -> Settings:
@@ -63,13 +59,6 @@ def settings_of(topic: str, configs: Configs | None, defaults: Mapping[str, str]
     return Settings(**found)
 
 
-def check_defaults(defaults: Mapping[str, str]) -> None:
-    """Raises ReadError for a name outside NAMES, and for an invalid value."""
-    if unknown := sorted(set(defaults) - set(NAMES)):
-        raise ReadError(f"{', '.join(unknown)} has no effect on a compaction: use {', '.join(NAMES)}")
-    settings_of("", None, defaults)
-
-
 def compacted_topics(
     there: Collection[str],
     configs: Configs | None,
@@ -86,34 +75,30 @@ def compacted_topics(
     Raises ReadError for a named topic that does not exist, or is not compacted; with `force` named topics are compacted
     all the same.
     """
-    check_defaults(defaults or {})
-    if missing := sorted(set(topics or ()) - set(there)):
+    defaults, named = defaults or {}, set(topics or ())
+    if unknown := sorted(defaults.keys() - set(NAMES)):
+        raise ReadError(f"{', '.join(unknown)} has no effect on a compaction: use {', '.join(NAMES)}")
+    settings_of("", None, defaults)
+    if missing := sorted(named - set(there)):
         raise ReadError(f"there is no topic {', '.join(missing)}")
-    pattern = re.compile(like) if like is not None else None
+    if never := sorted(named & NEVER):
+        raise ReadError(f"{never[0]} is not compacted: it has snapshots instead")
 
-    def is_named(topic: str) -> bool:
-        return topics is not None and topic in topics
-
-    def is_known(topic: str) -> bool:
+    def is_compacted(topic: str) -> bool:
         if topic in INTERNAL:
             return True
         return topic in cleaned if configs is None else "compact" in configs.get(topic, {}).get(_POLICY, "")
 
-    refused = sorted(topic for topic in set(topics or ()) if topic in NEVER or not (force or is_known(topic)))
-    if refused:
-        never = [topic for topic in refused if topic in NEVER]
-        if never:
-            raise ReadError(f"{never[0]} is not compacted: it has snapshots instead")
+    if not force and (refused := sorted(topic for topic in named if not is_compacted(topic))):
         why = "according to the cleaner's checkpoint" if configs is None else "by its cleanup.policy"
         raise ReadError(
             f"topic {', '.join(refused)} is not compacted, {why}: force drops all but the last record of each key, "
             "and records without a key"
         )
+    pattern = re.compile(like) if like is not None else None
+    chosen = named if topics is not None else {topic for topic in there if is_compacted(topic)} - NEVER
     return {
-        topic: settings_of(topic, configs, defaults or {})
-        for topic in sorted(there)
-        if topic not in NEVER
-        and (topics is None or is_named(topic))
-        and (pattern is None or pattern.fullmatch(topic))
-        and (is_known(topic) or (force and is_named(topic)))
+        topic: settings_of(topic, configs, defaults)
+        for topic in sorted(chosen)
+        if pattern is None or pattern.fullmatch(topic)
     }

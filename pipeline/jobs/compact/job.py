@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
 from ....protocol.text import size as size_text
-from ....storage.errors import StorageError
 from ....storage.io.files import DiskFiles
-from ....storage.log_dir.offset_checkpoints import OffsetCheckpoints
 from ...backend import ReadError
 from ...cluster import context_of
 from .. import spark_tasks
@@ -32,15 +32,30 @@ from ..in_place.directory_hold import Held, distinct, held
 from ..partitions import topic_configs
 from ..spark_tasks import ProgressCallback
 from .configs import Settings, compacted_topics
-from .last_offsets import ROWS, KeysItem, Part, keys_of, settle, split, write_settled
+from .last_offsets import ROWS, Part, keys_of, settle, split, write_settled
 from .report import CompactReport, report_of
-from .settings import CompactSettings
-from .steps import Buckets, Compaction, Outcome, PartitionPlan, check_space, checkpoints, plan_partition
-from .tasks import GroupItem, rewrite_group
+from .steps import Buckets, Compaction, Outcome, PartitionPlan, Release, check_space, checkpoints, plan_partition
+from .tasks import rewrite_group
 
-__all__ = ["CompactReport", "CompactSettings", "compact"]
 
-PlanCallback = Callable[[str], object]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactSettings:
+    """The topics that a compaction of data directories cleans, and its rules.
+
+    It cleans the topics with the policy compact; `topics` and `like` (a regular expression for full names) restrict
+    them. With `force` the selected topics are compacted whatever their policy. `configs` are values of `configs.NAMES`
+    for topics without an own value. Logs with a dirty ratio up to `min_dirty_ratio`, from 0 to 1, are skipped.
+    `release` has the differences between the cleaners of releases. `now_ms` is the time for the deletion of tombstones,
+    the clock's if None.
+    """
+
+    topics: Sequence[str] | None = None
+    like: str | re.Pattern[str] | None = None
+    force: bool = False
+    configs: Mapping[str, str] | None = None
+    min_dirty_ratio: float = 0.0
+    release: Release | None = None
+    now_ms: int | None = None
 
 
 def compact(
@@ -49,7 +64,7 @@ def compact(
     settings: CompactSettings | None = None,
     *,
     dry_run: bool = False,
-    on_plan: PlanCallback | None = None,
+    on_plan: Callable[[str], object] | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> CompactReport:
     """Compacts data directories of Ottla or of Apache Kafka whose brokers are stopped. A `dry_run` changes nothing.
@@ -66,7 +81,7 @@ def compact(
     with contextlib.ExitStack() as stack:
         holdings = [stack.enter_context(held(root, looking=dry_run)) for root in roots]
         chosen = chosen_topics(holdings, settings)
-        known = {holding.root: _checkpoints(holding) for holding in holdings}
+        known = {holding.root: checkpoints(holding.files, holding.root) for holding in holdings}
         plans: list[PartitionPlan] = []
         unplanned: list[tuple[str, str]] = []
         for holding, folder in [(one, folder) for one in holdings for folder in one.partitions]:
@@ -107,19 +122,12 @@ def chosen_topics(holdings: Sequence[Held], settings: CompactSettings) -> dict[s
     return compacted_topics(
         {folder.topic for holding in holdings for folder in holding.partitions},
         topic_configs([holding.root for holding in holdings]),
-        {topic for holding in holdings for topic, _ in _checkpoints(holding).cleaned},
+        {topic for holding in holdings for topic, _ in checkpoints(holding.files, holding.root).cleaned},
         topics=settings.topics,
         like=settings.like,
         force=settings.force,
         defaults=settings.configs,
     )
-
-
-def _checkpoints(holding: Held) -> OffsetCheckpoints:
-    try:
-        return checkpoints(holding.files, holding.root)
-    except StorageError as error:
-        raise ReadError(str(error)) from error
 
 
 def plan_lines(plans: Sequence[PartitionPlan]) -> list[str]:
@@ -146,7 +154,7 @@ def _done(spark: SparkSession, plans: Sequence[PartitionPlan], on_progress: Prog
         return work.outcomes
     try:
         for item, found in spark_tasks.run(
-            spark, work.keys_items(), keys_of, bytes_of=_size_of, on_progress=on_progress, name="ottla compact: keys"
+            spark, work.keys_items(), keys_of, on_progress=on_progress, name="ottla compact: keys"
         ):
             work.found(item, found)
         _shuffle(spark, work)
@@ -154,7 +162,6 @@ def _done(spark: SparkSession, plans: Sequence[PartitionPlan], on_progress: Prog
             spark,
             work.group_items(),
             rewrite_group,
-            bytes_of=_size_of,
             on_progress=on_progress,
             name="ottla compact: segments",
         ):
@@ -165,10 +172,6 @@ def _done(spark: SparkSession, plans: Sequence[PartitionPlan], on_progress: Prog
         raise
     work.clear()
     return work.outcomes
-
-
-def _size_of(item: KeysItem | GroupItem) -> int:
-    return item.size_bytes
 
 
 # -- the shuffle

@@ -55,7 +55,6 @@ DIRTY, CLEAN, KEYLESS, TOMBSTONES = range(4)
 _BLOCK = struct.Struct("<qq")
 _COUNT = struct.Struct("<q")
 _KIND = struct.Struct(">xxh")
-_HASH_BYTES = 16
 _ROW_WORDS = 3  # two for the hash, one for the offset
 
 
@@ -149,8 +148,7 @@ class _Blocks:
 
 def blocks(files: Files, path: str, kinds: Sequence[int]) -> Iterator[tuple[int, Int64s]]:
     """Yields the blocks of these kinds in a file: (kind, columns), of rows or of offsets. Raises OSError."""
-    file = files.open(path)
-    try:
+    with contextlib.closing(files.open(path)) as file:
         position, size = 0, file.size()
         while position < size:
             kind, count = _BLOCK.unpack(file.read(position, _BLOCK.size))
@@ -160,63 +158,36 @@ def blocks(files: Files, path: str, kinds: Sequence[int]) -> Iterator[tuple[int,
                 data = np.frombuffer(bytes(file.read(position, 8 * count * columns)), np.int64)
                 yield kind, data.reshape(columns, count)
             position += 8 * count * columns
-    finally:
-        file.close()
 
 
-class _Rows:
-    """A buffer of rows, flushed when it is large."""
+class _Buffer:
+    """Columns of one kind, written as a block when they are long: rows of hashes sorted by them, of dirty ones only the
+    last of each key; offsets, which ascend, as they are."""
 
     def __init__(self, kind: int, blocks: _Blocks) -> None:
         self._kind, self._blocks = kind, blocks
-        self._parts: list[Int64s] = []
-        self._size = 0
-        self.written = 0
+        self._parts: list[np.ndarray] = []
+        self._size = self.written = 0
 
-    def add(self, hashes: bytes, codes: Int64s | None, offsets: Int64s) -> None:
-        """Adds rows: concatenated hashes, for each row the index of its hash (or its own), and offsets."""
-        words = np.frombuffer(hashes, np.int64).reshape(-1, 2)
-        if codes is not None:
-            words = words[codes]
-        self._parts.append(np.vstack((words.T, offsets)))
-        self._size += offsets.size
+    def add(self, *columns: Int64s) -> None:
+        """Adds rows: two words of each hash and the offset, or the offset alone."""
+        self._parts.append(np.vstack(columns))
+        self._size += columns[0].size
         if self._size >= ROWS:
             self.flush()
 
     def flush(self) -> None:
-        """Writes the rows sorted by hash; of dirty rows only the last of each key."""
         if not self._parts:
             return
         rows = np.concatenate(self._parts, axis=1)
         self._parts, self._size = [], 0
-        order = by_hash(rows[0], rows[1])
-        if self._kind == DIRTY:
-            order = order[_last_of_runs(rows[0][order], rows[1][order])]
-        rows = rows[:, order]
+        if self._kind in (DIRTY, CLEAN):
+            order = by_hash(rows[0], rows[1])
+            if self._kind == DIRTY:
+                order = order[_last_of_runs(rows[0][order], rows[1][order])]
+            rows = rows[:, order]
         self._blocks.add(self._kind, *rows)
         self.written += rows.shape[1]
-
-
-class _Offsets:
-    """The same for ascending offsets."""
-
-    def __init__(self, kind: int, blocks: _Blocks) -> None:
-        self._kind, self._blocks = kind, blocks
-        self._parts: list[Int64s] = []
-        self._size = self.all = 0
-
-    def add(self, offsets: Int64s) -> None:
-        if offsets.size:
-            self._parts.append(offsets)
-            self._size += offsets.size
-            self.all += offsets.size
-            if self._size >= ROWS:
-                self.flush()
-
-    def flush(self) -> None:
-        if self._parts:
-            self._blocks.add(self._kind, np.concatenate(self._parts))
-        self._parts, self._size = [], 0
 
 
 def by_hash(first: Int64s, second: Int64s) -> Int64s:
@@ -242,8 +213,9 @@ class _Keys:
     def __init__(self, item: KeysItem, blocks: _Blocks) -> None:
         self._first_dirty = item.first_dirty_offset
         self._next_offset, self._end_offset = item.base_offset, item.end_offset
-        self._dirty, self._clean = _Rows(DIRTY, blocks), _Rows(CLEAN, blocks)
-        self._keyless, self._tombstones = _Offsets(KEYLESS, blocks), _Offsets(TOMBSTONES, blocks)
+        self._dirty, self._clean, self._keyless, self._tombstones = (
+            _Buffer(kind, blocks) for kind in (DIRTY, CLEAN, KEYLESS, TOMBSTONES)
+        )
         self._transactions = CleanedTransactions(item.aborted)
         self._left: dict[int, bool] = {}
         self._records = self._clean_records = 0
@@ -294,14 +266,14 @@ class _Keys:
             first += count
 
     def _add_dirty(self, keys: pa.Array, offsets: Int64s) -> None:
-        hashes, codes, offsets = _hashed(keys, offsets)
-        last = np.empty(len(hashes) // _HASH_BYTES, np.int64)
+        words, codes, offsets = _hashed(keys, offsets)
+        last = np.empty(len(words), np.int64)
         last[codes] = offsets  # for rows with equal codes the last assignment wins
-        self._dirty.add(hashes, None, last)
+        self._dirty.add(*words.T, last)
 
     def _add_clean(self, keys: pa.Array, offsets: Int64s) -> None:
-        hashes, codes, offsets = _hashed(keys, offsets)
-        self._clean.add(hashes, codes, offsets)
+        words, codes, offsets = _hashed(keys, offsets)
+        self._clean.add(*words[codes].T, offsets)
 
     def _included(self, rows: Rows) -> np.ndarray | None:
         """Returns which rows are in data batches that were not aborted; None for all."""
@@ -343,19 +315,21 @@ class _Keys:
             self._dirty.written + self._clean.written,
             self._records,
             self._clean_records,
-            self._tombstones.all,
+            self._tombstones.written,
             self._left,
         )
 
 
-def _hashed(keys: pa.Array, offsets: Int64s) -> tuple[bytes, Int64s, Int64s]:
-    """Returns the hashes of the distinct keys, and for each record with a key the index of its hash, and its offset."""
+def _hashed(keys: pa.Array, offsets: Int64s) -> tuple[np.ndarray, Int64s, Int64s]:
+    """Returns the hashes of the distinct keys, two words each, and for each record with a key the index of its hash,
+    and its offset."""
     encoded = keys.dictionary_encode()
     codes = encoded.indices
     if codes.null_count:
         valid = codes.is_valid()
         codes, offsets = codes.filter(valid), offsets[valid.to_numpy(zero_copy_only=False)]
-    return digests(encoded.dictionary.to_pylist()), codes.to_numpy(), offsets
+    words = np.frombuffer(digests(encoded.dictionary.to_pylist()), np.int64).reshape(-1, 2)
+    return words, codes.to_numpy(), offsets
 
 
 # -- the shuffle
@@ -417,11 +391,8 @@ def write_settled(files: Files, directory: str, found: dict[int, Int64s]) -> str
     """Writes the settled offsets of a bucket and returns the name of the file. Raises OSError."""
     name = f"kept{own_suffix(COMPACTED)}"
     table = b"".join(_BLOCK.pack(segment, offsets.size) for segment, offsets in found.items())
-    file = files.open(os.path.join(directory, name), create=True)
-    try:
+    with contextlib.closing(files.open(os.path.join(directory, name), create=True)) as file:
         file.write(0, b"".join([_COUNT.pack(len(found)), table, *(offsets.tobytes() for offsets in found.values())]))
-    finally:
-        file.close()
     return name
 
 
@@ -429,8 +400,7 @@ def read_settled(files: Files, directory: str, names: Iterable[str], segments: S
     """Returns the settled offsets of these segments, one array for each file and segment. Raises OSError."""
     pieces: list[Int64s] = []
     for name in names:
-        file = files.open(os.path.join(directory, name))
-        try:
+        with contextlib.closing(files.open(os.path.join(directory, name))) as file:
             (count,) = _COUNT.unpack(file.read(0, _COUNT.size))
             table = bytes(file.read(_COUNT.size, count * _BLOCK.size)) if count else b""
             position = _COUNT.size + len(table)
@@ -438,6 +408,4 @@ def read_settled(files: Files, directory: str, names: Iterable[str], segments: S
                 if segment in segments:
                     pieces.append(np.frombuffer(bytes(file.read(position, 8 * size)), np.int64))
                 position += 8 * size
-        finally:
-            file.close()
     return pieces

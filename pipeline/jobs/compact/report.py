@@ -14,12 +14,12 @@ Owns the aggregation and the words. Pure. The document of `to_dict` and `to_json
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ....protocol.text import elapsed, size
+from ..report import Report, add_up
 from .steps import Outcome, PartitionPlan
 
 
@@ -49,10 +49,7 @@ class TopicCompaction:
         else:
             self.compacted += bool(plan.groups)
             self.rewritten_bytes += plan.rewritten_bytes
-            self.records_before += outcome.records_before
-            self.tombstones_before += outcome.tombstones_before
-            self.records_after += outcome.records_after
-            self.tombstones_after += outcome.tombstones_after
+            add_up(self, outcome, ("records_before", "records_after", "tombstones_before", "tombstones_after"))
         self.segments_before += plan.segments
         self.segments_after += outcome.segments
         self.bytes_before += plan.bytes
@@ -60,7 +57,7 @@ class TopicCompaction:
 
 
 @dataclass(slots=True)
-class CompactReport:
+class CompactReport(Report):
     """The result of a compaction; in a dry run, its plan."""
 
     paths: list[str]
@@ -74,7 +71,6 @@ class CompactReport:
         return [problem for topic in self.topics for problem in topic.problems]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the document that this module's docstring describes."""
         return {
             "paths": self.paths,
             "seconds": round(self.seconds, 3),
@@ -102,40 +98,30 @@ class CompactReport:
             "problems": found.problems,
         }
 
-    def to_json(self) -> str:
-        """Returns `to_dict` as JSON."""
-        return json.dumps(self.to_dict(), indent=2) + "\n"
-
-    def to_text(self) -> str:
-        """Returns the report as lines for people."""
-        lines: list[str] = []
+    def lines(self) -> Iterator[str]:
         for topic in self.topics:
-            lines += [f"left unchanged: {problem}" for problem in topic.problems]
-            if not topic.compacted:
-                lines.append(f"{topic.topic}: {topic.partitions} partitions, nothing to compact")
-                continue
+            yield from (f"left unchanged: {problem}" for problem in topic.problems)
             where = f"{topic.topic}: {topic.compacted} of {topic.partitions} partitions"
-            if self.dry_run:
-                lines.append(
+            if not topic.compacted:
+                yield f"{topic.topic}: {topic.partitions} partitions, nothing to compact"
+            elif self.dry_run:
+                yield (
                     f"{where} would be compacted: {size(topic.rewritten_bytes)} rewritten, "
                     f"of {size(topic.bytes_before)} in {topic.segments_before} segments"
                 )
-                continue
-            lines.append(
-                f"{where} compacted: {_change(topic.records_before, topic.records_after)} records "
-                f"({_change(topic.tombstones_before, topic.tombstones_after)} tombstones), "
-                f"{_change(topic.segments_before, topic.segments_after)} segments, "
-                f"{size(topic.bytes_before)} -> {size(topic.bytes_after)}"
-            )
+            else:
+                yield (
+                    f"{where} compacted: {topic.records_before} -> {topic.records_after} records "
+                    f"({topic.tombstones_before} -> {topic.tombstones_after} tombstones), "
+                    f"{topic.segments_before} -> {topic.segments_after} segments, "
+                    f"{size(topic.bytes_before)} -> {size(topic.bytes_after)}"
+                )
         if not self.topics:
-            lines.append("no selected topic is compacted")
+            yield "no selected topic is compacted"
         elif not self.dry_run:
-            before, after = (sum(getattr(topic, f"bytes_{when}") for topic in self.topics) for when in _WHEN)
-            lines.append(f"{size(before)} -> {size(after)} in {elapsed(self.seconds * 1000)}")
-        return "\n".join(lines) + "\n"
-
-
-_WHEN = ("before", "after")
+            before = sum(topic.bytes_before for topic in self.topics)
+            after = sum(topic.bytes_after for topic in self.topics)
+            yield f"{size(before)} -> {size(after)} in {elapsed(self.seconds * 1000)}"
 
 
 def report_of(
@@ -154,7 +140,3 @@ def report_of(
     for plan, outcome in zip(plans, outcomes, strict=True):
         found[plan.topic].add(plan, outcome)
     return CompactReport(list(paths), list(found.values()))
-
-
-def _change(before: int, after: int) -> str:
-    return f"{before} -> {after}"

@@ -32,13 +32,14 @@ from ....storage.compaction.compaction import (
 )
 from ....storage.config import LogConfig
 from ....storage.errors import StorageError
+from ....storage.format import checkpoint
 from ....storage.io.copy_on_write import Overlay, ReadOnlyFiles
 from ....storage.io.files import DiskFiles, Files
 from ....storage.log.recovery import LogCheckpoints
 from ....storage.log_dir.offset_checkpoints import OffsetCheckpoints
 from ....storage.partition_log import PartitionLog, TopicIdPartition
 from ....storage.producers.txn_index import AbortedTransaction
-from ...backend import ReadError
+from ...backend import ReadError, as_read_error
 from ..in_place.directory_hold import COMPACTED, Held, put_in_place, sweep
 from ..in_place.disk_space import Free, Room, check_room, free_bytes, under_way
 from .configs import Settings
@@ -76,9 +77,10 @@ class PartitionPlan:
 
 
 def checkpoints(files: Files, root: str) -> OffsetCheckpoints:
-    """Reads the checkpoints of a directory; a damaged one counts as empty, as for a broker. Raises StorageError."""
+    """Reads the checkpoints of a directory; a damaged one counts as empty, as for a broker. Raises ReadError."""
     found = OffsetCheckpoints(files, root, (), {})
-    found.read()
+    with as_read_error():
+        found.read()
     return found
 
 
@@ -115,7 +117,7 @@ def plan_partition(
                 facts = facts_of(log.segments, with_times=settings.min_compaction_lag_ms > 0)
                 # The log of a replica that was shut down as a follower may have records after the high watermark that
                 # its leader lacks.
-                committed = known.watermarks.get(key, log.log_end_offset)
+                committed = known.offsets[checkpoint.REPLICATION_OFFSET].get(key, log.log_end_offset)
                 dirty = dirtiness(
                     facts,
                     cleaner_offset=known.cleaned.get(key),
@@ -158,8 +160,8 @@ def _opened(
         now_ms=now_ms,
         checkpoints=LogCheckpoints(
             clean_shutdown=True,
-            recovery_point=known.recovery_points.get(key, 0),
-            log_start_offset=known.log_starts.get(key, 0),
+            recovery_point=known.offsets[checkpoint.RECOVERY_POINT].get(key, 0),
+            log_start_offset=known.offsets[checkpoint.LOG_START_OFFSET].get(key, 0),
         ),
     )
 
@@ -337,19 +339,17 @@ class Compaction:
                 left.update(segment.left)
             first += len(group)
 
-    def put(self, item: GroupItem, done: GroupDone) -> list[PartitionPlan]:
-        """Takes a rewritten group, and puts in place the groups that are next in order. Returns the completed
-        partitions."""
+    def put(self, item: GroupItem, done: GroupDone) -> None:
+        """Takes a rewritten group, and puts in place the groups that are next in order."""
         partition = self._partitions[item.partition]
         if done.problem is not None:
             before = "; the segments before it were compacted" if partition.next_group else ""
             partition.outcome.problem = partition.outcome.problem or f"{partition.plan}: {done.problem}{before}"
-        if partition.outcome.problem is not None:
-            return []
-        partition.ready[item.number] = done
-        return [partition.plan] if self._advance(partition) else []
+        if partition.outcome.problem is None:
+            partition.ready[item.number] = done
+            self._advance(partition)
 
-    def _advance(self, partition: _Partition) -> bool:
+    def _advance(self, partition: _Partition) -> None:
         plan, outcome = partition.plan, partition.outcome
         while (done := partition.ready.pop(partition.next_group, None)) is not None:
             group = plan.groups[partition.next_group]
@@ -363,22 +363,18 @@ class Compaction:
             outcome.records_after += done.records
             outcome.tombstones_after += done.tombstones
             partition.next_group += 1
-        if partition.next_group < len(plan.groups):
-            return False
-        self._note_offset(plan, plan.task.end_offset)
-        sweep(self._files, plan.directory, COMPACTED)
-        outcome.done = True
-        return True
+        if partition.next_group == len(plan.groups):
+            self._note_offset(plan, plan.task.end_offset)
+            sweep(self._files, plan.directory, COMPACTED)
+            outcome.done = True
 
     def _note_offset(self, plan: PartitionPlan, offset: int, *, only_if_none: bool = False) -> None:
         """Writes the end of the clean part to the cleaner's checkpoint, durably."""
         key = plan.topic, plan.partition
-        try:
-            known = checkpoints(self._files, plan.root)
-            if not (only_if_none and key in known.cleaned):
+        known = checkpoints(self._files, plan.root)
+        if not (only_if_none and key in known.cleaned):
+            with as_read_error():
                 known.write_cleaned(key, offset, None)
-        except StorageError as error:
-            raise ReadError(str(error)) from error
 
     def clear(self) -> None:
         """Removes leftover files of tasks, as after an interrupted run."""

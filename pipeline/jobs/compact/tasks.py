@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,10 +77,12 @@ def rewrite_group(item: GroupItem, files: Files | None = None) -> GroupDone:
     files = files or DiskFiles()
     suffix = own_suffix(COMPACTED)
     survivors = OffsetSurvivors(files, item)
-    chooser = Chooser(item.task, survivors, CleanedTransactions(item.aborted, item.left), item.from_ms)
+    chooser = Chooser(item.task, survivors.verdict, CleanedTransactions(item.aborted, item.left), item.from_ms)
     reader = RunReader(chooser, keep_old=item.task.keep_old_formats)
     try:
-        made = clean_group(files, item.task, item.task.segments, reader, suffix=suffix, read=reader.read)
+        made = clean_group(
+            files, item.task, item.task.segments, chooser, suffix=suffix, read=reader.read, choose=reader
+        )
     except StorageError as error:
         if isinstance(error.__cause__, OSError):
             raise
@@ -99,7 +101,8 @@ class OffsetSurvivors:
         for name in item.keys:
             for kind, found in blocks(files, f"{directory}/{name}", (KEYLESS, TOMBSTONES)):
                 (keyless if kind == KEYLESS else tombstones).append(found[0])
-        stays, goes = _parted([*settled, *keyless], task.first_dirty_offset)
+        offsets = _sorted([*settled, *keyless])
+        goes, stays = np.split(offsets, [np.searchsorted(offsets, task.first_dirty_offset)])
         self._stays, self._goes = _Cursor(stays), _Cursor(goes)
         self._tombstones = _Cursor(_sorted(tombstones))
         self._first_dirty = task.first_dirty_offset
@@ -170,17 +173,7 @@ class _Cursor:
         return offsets[start:end].tolist()
 
 
-def _parted(pieces: Iterable[np.ndarray], first_dirty: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the offsets from `first_dirty` on, and those before it, each ascending."""
-    offsets = _sorted(pieces)
-    at = int(np.searchsorted(offsets, first_dirty))
-    return offsets[at:], offsets[:at]
-
-
-def _sorted(pieces: Iterable[np.ndarray]) -> np.ndarray:
-    found = list(pieces)
-    if not found:
-        return np.zeros(0, np.int64)
-    offsets = np.concatenate(found)
+def _sorted(pieces: Sequence[np.ndarray]) -> np.ndarray:
+    offsets = np.concatenate([np.zeros(0, np.int64), *pieces])
     offsets.sort()
     return offsets

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import compute
 
 from ....protocol.records import batch, formats
 from ....protocol.records.batch import DELETE_HORIZON_BIT, NO_TIMESTAMP, BatchHeader
@@ -26,7 +25,9 @@ from ....storage.compaction.compaction import Chooser
 from ....storage.compaction.rewrite import Run, Verdict, every, none
 from ....storage.io.files import Files
 from ...readers.columnar import batches
-from ...readers.columnar.rows import Rows
+from ...readers.columnar.columns import pieces
+from ...readers.columnar.encoding import bytes_of, joined
+from ...readers.columnar.rows import Rows, Spans
 from ...readers.columnar.upgrade import PADDING, upgraded
 from ...readers.columnar.varints import Int64s, after_varints, checked_difference, zigzag_widths, zigzags
 from ..in_place.windows import entry_windows
@@ -37,8 +38,6 @@ LEAST_RECORDS = 200
 
 _MOST_RECORDS = batches.MAX_ROWS // 2
 _MOST_BYTES = 32 << 20
-_compute: Any = compute  # pyarrow creates its functions at import, so type checkers do not see them
-_EMPTY = pa.scalar(b"", pa.binary())
 _EVERY, _STAY, _GO = range(3)  # the meaning of a batch's listed offsets
 
 
@@ -106,15 +105,6 @@ class RunReader:
         self._chooser = chooser
         self._keep_old = keep_old
         self._verdict: Verdict | None = None
-
-    @property
-    def aborted(self) -> list[bytes]:
-        """The chooser's aborted transaction index entries."""
-        return self._chooser.aborted
-
-    @aborted.setter
-    def aborted(self, entries: list[bytes]) -> None:
-        self._chooser.aborted = entries
 
     def __call__(self, header: BatchHeader, data: memoryview) -> Verdict:
         """Returns the verdict on the entry that `read` has just returned."""
@@ -320,23 +310,13 @@ def _records(
     deltas = checked_difference(times[retimed], bases[retimed], "a timestamp")
     _, delta_widths = zigzag_widths(deltas)
     begins[retimed] = offsets_at
-    tails = _pieces(rows.payload, begins, ends)
+    tails = pieces(rows.payload, Spans(begins, ends - begins))
     if not retimed.size:
-        return _bytes_of(tails)
+        return bytes_of(tails)
     lengths = 1 + delta_widths + ends[retimed] - offsets_at
     zeros = np.zeros(retimed.size, np.uint8), np.ones(retimed.size, np.int64)
     heads = [_scattered(*written, retimed, kept.size) for written in (zigzags(lengths), zeros, zigzags(deltas))]
-    return _bytes_of(_compute.binary_join_element_wise(*heads, tails, _EMPTY))
-
-
-def _pieces(payload: bytes, begins: Int64s, ends: Int64s) -> pa.Array:
-    """Returns spans of a payload, ascending, as every second element of an array over it."""
-    count = begins.size
-    bounds = np.empty(2 * count + 1, np.int32)
-    bounds[0 : 2 * count : 2], bounds[1 : 2 * count : 2] = begins, ends
-    bounds[-1] = ends[-1]
-    between = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(payload)])
-    return between.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    return bytes_of(joined(*heads, tails))
 
 
 def _scattered(data: np.ndarray, widths: Int64s, at: Int64s, count: int) -> pa.Array:
@@ -346,9 +326,3 @@ def _scattered(data: np.ndarray, widths: Int64s, at: Int64s, count: int) -> pa.A
     bounds = np.zeros(count + 1, np.int32)
     np.cumsum(all_widths, out=bounds[1:])
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
-
-
-def _bytes_of(joined: Any) -> tuple[memoryview, np.ndarray]:
-    _, bounds, data = joined.buffers()
-    ends = np.frombuffer(bounds, np.int32)[joined.offset : joined.offset + len(joined) + 1]
-    return memoryview(data) if data is not None else memoryview(b""), ends

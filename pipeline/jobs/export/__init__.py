@@ -5,5 +5,3 @@
 `tasks` the work of a task, `value_columns` the decoding of values, `commit` the step by which files become part of the
 export, `delta` and `iceberg` that for a table, `report` the report, `arguments` the forms of user input.
 """
-
-from __future__ import annotations

@@ -7,16 +7,19 @@ not end an export that continues; else of the latest version in the registry.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...cluster import context_of
 from ...extras import require
 from ..command import UsageError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from .commit import Settings
     from .value_columns import Decoding
-    from .value_schemas.found import Schema, SchemaSource
+    from .value_schemas.sources import SchemaSource
 
 
 class Part(NamedTuple):
@@ -42,15 +45,7 @@ VALUE = Part("value", "--decode", "--schema", "--subject", "--message")
 KEY = Part("key", "--decode-key", "--key-schema", "--key-subject", "--key-message")
 PARTS = (VALUE, KEY)
 
-KINDS = (
-    "json",
-    "json-confluent",
-    "avro",
-    "avro-confluent",
-    "avro-single",
-    "protobuf",
-    "protobuf-confluent",
-)
+KINDS = ("json", "json-confluent", "avro", "avro-confluent", "avro-single", "protobuf", "protobuf-confluent")
 _SOURCES = ("schema_registry", "schemas")
 _TYPES = {"json": "JSON", "avro": "AVRO", "protobuf": "PROTOBUF"}
 
@@ -127,36 +122,34 @@ def decoding(
     if kind is None or part.is_ddl(parsed):
         return None
     writers = source(parsed) if kind.endswith("-confluent") else None
-    if schema is None and writers is None:
-        return Decoding.json(kind=kind)
-    if schema is None:
-        assert writers is not None
-        return _of_source(parsed, part, writers, before())
-    return _made(kind, schema, part.given(parsed, part.message), writers)
+    if schema is not None:
+        return Decoding.of(kind, schema, part.given(parsed, part.message), writers)
+    return Decoding.json(kind=kind) if writers is None else _of_source(parsed, part, writers, before())
 
 
-def of_spark(parsed: argparse.Namespace, part: Part) -> Decoding | None:
-    """Returns the decoding by a schema in Spark's form, None for another. Raises ExportError."""
+def needs_spark(parsed: argparse.Namespace) -> bool:
+    """Returns whether a schema is in Spark's form."""
+    return any(part.is_ddl(parsed) for part in PARTS)
+
+
+def of_spark(
+    spark: SparkSession, parsed: argparse.Namespace, others: Iterable[Decoding | None]
+) -> list[Decoding | None]:
+    """Returns the decodings of the parts: by schemas in Spark's form, else those in `others`. Raises ExportError."""
+    if not needs_spark(parsed):
+        return list(others)
     from .job import json_schema
 
-    if not part.is_ddl(parsed):
-        return None
-    return json_schema(part.given(parsed, part.schema), part.given(parsed, part.decode))
-
-
-def _made(kind: str, schema: str | Schema, message: str | None, writers: SchemaSource | None) -> Decoding:
-    from .value_columns import Decoding
-
-    if kind.startswith("avro"):
-        return Decoding.avro(schema, kind, writers)  # type: ignore[arg-type]
-    if kind.startswith("protobuf"):
-        return Decoding.protobuf(schema, message, kind, writers)  # type: ignore[arg-type]
-    return Decoding.json_schema(schema, kind, writers)  # type: ignore[arg-type]
+    context_of(spark)  # Spark parses the schema, so it must have started
+    return [
+        json_schema(part.given(parsed, part.schema), part.given(parsed, part.decode)) if part.is_ddl(parsed) else other
+        for part, other in zip(PARTS, others, strict=True)
+    ]
 
 
 def _of_source(parsed: argparse.Namespace, part: Part, writers: SchemaSource, before: Settings | None) -> Decoding:
     """Returns the decoding to the columns of the folder's earlier export, else of the source's latest schema."""
-    from .value_columns import of_identity
+    from .value_columns import Decoding, of_identity
 
     kind = part.given(parsed, part.decode)
     own = None if before is None else before.decoding if part is VALUE else before.key_decoding
@@ -164,7 +157,7 @@ def _of_source(parsed: argparse.Namespace, part: Part, writers: SchemaSource, be
         return of_identity(kind, text, writers)
     subject = ""
     if parsed.schema_registry:
-        topic = parsed.topic[0] if parsed.topic and len(parsed.topic) == 1 else None
+        topic = parsed.topics[0] if parsed.topics and len(parsed.topics) == 1 else None
         subject = part.given(parsed, part.subject) or (f"{topic}-{part.word}" if topic else "")
         if not subject:
             raise UsageError(
@@ -173,13 +166,13 @@ def _of_source(parsed: argparse.Namespace, part: Part, writers: SchemaSource, be
     found, wanted = writers.latest(subject), _TYPES[kind.partition("-")[0]]
     if found.type != wanted:
         raise UsageError(f"the schema in {writers} is of the type {found.type}, not {wanted} as {part.decode} requires")
-    return _made(kind, found, part.given(parsed, part.message), writers)
+    return Decoding.of(kind, found, part.given(parsed, part.message), writers)
 
 
 def source(parsed: argparse.Namespace) -> SchemaSource | None:
     """Returns where the schemas of ids are. Raises UsageError, ExportError."""
-    from .value_schemas.folder import Folder
     from .value_schemas.registry import Registry
+    from .value_schemas.sources import Folder
 
     if parsed.schemas is not None:
         from .arguments import folder

@@ -11,12 +11,14 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
-from ....storage.io.files import Files, SharedFiles
 from ...extras import needed
+from ...objects.places import Place
 from ...objects.web import SCHEMES
 from . import layout
 from .manifest import Commit, Exported, ExportedFile, ExportError
@@ -27,22 +29,17 @@ APP_ID = "ottla-export"
 
 
 class DeltaTable:
-    """The table in a folder, or with `options` of a store at a URL, created if missing. Raises ExportError;
-    MissingExtra without deltalake."""
+    """The table in a folder, or in a place of objects, created if missing. Raises ExportError; MissingExtra without
+    deltalake."""
 
-    def __init__(
-        self, root: str, schema: pa.Schema, files: Files | None = None, options: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, root: str, schema: pa.Schema, place: Place | None = None) -> None:
         with needed():
             import deltalake
-            from deltalake.exceptions import DeltaError
-        self._root = root
-        self._is_remote = options is not None
-        self._files = files if files is not None else SharedFiles()
+        self._root, self._place = root, place
         self._schema = pa.schema([*schema, *layout.PARTITIONING])
         self._lake: Any = deltalake
-        self._error = DeltaError
-        try:
+        options = None if place is None else place.options()
+        with _as_export_error(f"the Delta table in {root} cannot be opened", *[OSError] * (place is not None)):
             if deltalake.DeltaTable.is_deltatable(root, storage_options=options):
                 self._table = deltalake.DeltaTable(root, storage_options=options)
             else:
@@ -53,54 +50,48 @@ class DeltaTable:
                     name=os.path.basename(root),
                     storage_options=options,
                 )
-        except (DeltaError, OSError) as error:
-            if options is None and isinstance(error, OSError):
-                raise
-            raise ExportError(f"the Delta table in {root} cannot be opened: {_line(error)}") from error
 
     def close(self) -> None:
         pass
 
     def version(self) -> int | None:
-        """Returns the number of the last document whose files the table has, or None."""
         return self._table.transaction_version(APP_ID)
 
     def extend(self) -> None:
         """Adds columns and fields of structs, by a transaction without rows."""
-        try:
+        with _as_export_error(f"the Delta table in {self._root} cannot be changed"):
             if added(pa.schema(self._table.schema().to_arrow()), self._schema):
                 empty = self._schema.empty_table()
                 self._lake.write_deltalake(self._table, empty, mode="append", schema_mode="merge")
                 self._table.update_incremental()
-        except self._error as error:
-            raise ExportError(f"the Delta table in {self._root} cannot be changed: {_line(error)}") from error
 
-    def _modified_ms(self, file: ExportedFile) -> int:
-        if self._is_remote:
-            return time.time_ns() // 1_000_000  # they were just copied: no request for each of them
-        return self._files.modified_ns(os.path.join(self._root, file.path)) // 1_000_000
+    def _action(self, exported: Exported, file: ExportedFile) -> Any:
+        from deltalake.transaction import AddAction
+
+        place = layout.place(os.path.dirname(file.path))
+        assert place is not None
+        if self._place is not None:
+            modified_ns = time.time_ns()  # they were just copied: no request for each of them
+        else:
+            modified_ns = os.stat(os.path.join(self._root, file.path)).st_mtime_ns
+        low, high = ({"offset": offset} for offset in (file.first_offset, file.last_offset))
+        return AddAction(
+            path=file.path,
+            size=file.bytes,
+            partition_values={"topic": exported.topic, "partition": str(exported.partition), "date": place.date},
+            modification_time=modified_ns // 1_000_000,
+            data_change=True,
+            stats=json.dumps({"numRecords": file.rows, "minValues": low, "maxValues": high}),
+        )
 
     def add(self, commit: Commit) -> None:
         """Adds the files of a document. Concurrent writes to the table do no harm."""
-        from deltalake.transaction import AddAction
-
-        actions: list[Any] = [
-            AddAction(
-                path=file.path,
-                size=file.bytes,
-                partition_values=_partition_values(exported, file),
-                modification_time=self._modified_ms(file),
-                data_change=True,
-                stats=_stats(file),
-            )
-            for exported in commit.exported
-            for file in exported.files
-        ]
+        actions = [self._action(exported, file) for exported in commit.exported for file in exported.files]
         properties = self._lake.CommitProperties(
             custom_metadata={"ottla.offsets": offsets_json(commit)},
             app_transactions=[self._lake.Transaction(APP_ID, commit.number)],
         )
-        try:
+        with _as_export_error(f"the Delta table in {self._root} cannot be written"):
             self._table.update_incremental()
             if (self.version() or 0) >= commit.number:
                 raise ExportError(f"the Delta table in {self._root} has document {commit.number} of another export")
@@ -111,8 +102,6 @@ class DeltaTable:
                 partition_by=list(layout.PARTITIONING.names),
                 commit_properties=properties,
             )
-        except self._error as error:
-            raise ExportError(f"the Delta table in {self._root} cannot be written: {_line(error)}") from error
 
     # -- small files
 
@@ -120,19 +109,15 @@ class DeltaTable:
         """Merges the small files of each day of a topic's partitions to files of about this size, in one transaction
         that changes no rows. Concurrent appends do no harm."""
         properties = self._lake.WriterProperties(compression=_CODECS.get(codec, codec.upper()))
-        try:
+        with _as_export_error(f"the files of {topic} in {self._root} cannot be merged"):
             self._table.update_incremental()
             self._table.optimize.compact([("topic", "=", topic)], file_bytes, writer_properties=properties)
-        except self._error as error:
-            raise ExportError(f"the files of {topic} in {self._root} cannot be merged: {_line(error)}") from error
 
     def delete_old(self, hours: int) -> int:
         """Deletes the files that no version of these last hours has, those of killed writers, too. Returns their
         number."""
-        try:
+        with _as_export_error(f"old files in {self._root} cannot be deleted"):
             return len(self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True))
-        except self._error as error:
-            raise ExportError(f"old files in {self._root} cannot be deleted: {_line(error)}") from error
 
 
 _CODECS = {"lz4": "LZ4_RAW", "none": "UNCOMPRESSED"}
@@ -148,16 +133,13 @@ def actions(root: str, options: dict[str, str] | None = None) -> list[dict[str, 
         raise ExportError(f"{root} is a Delta table: it can be read in a folder or in objects, not on a web server")
     with needed():
         import deltalake
-        from deltalake.exceptions import DeltaError
-    try:
+    with _as_export_error(f"the Delta table in {root} cannot be read", pa.ArrowException, OSError, ValueError):
         table = deltalake.DeltaTable(root, storage_options=options)
         features = table.protocol().reader_features or ()
         # Older releases of deltalake do not show the vectors: then the feature of the table decides.
         vectors = getattr(table, "deletion_vectors", None) if "deletionVectors" in features else lambda: ()
         has_vectors = vectors is None or any(some.num_rows for some in vectors())
         found: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    except (DeltaError, pa.ArrowException, OSError, ValueError) as error:
-        raise ExportError(f"the Delta table in {root} cannot be read: {_line(error)}") from error
     if "columnMapping" in features:
         raise ExportError(f"the Delta table in {root} has columns under other names in its files (columnMapping)")
     if has_vectors:
@@ -175,21 +157,17 @@ def file_sizes(root: str, options: dict[str, str] | None = None) -> FileSizes:
     return found
 
 
-def _line(error: Exception) -> str:
-    """Returns the message in one line, without the queries of URLs, which may have signatures."""
-    return " ".join(re.sub(r"\x1b\[[0-9;]*m|\?[^\s]*", "", str(error)).split())[:300]
+@contextmanager
+def _as_export_error(what: str, *more: type[Exception]) -> Iterator[None]:
+    """Turns the errors of deltalake, and these classes, into ExportError: one line, which begins with `what`, without
+    the queries of URLs, which may have signatures."""
+    from deltalake.exceptions import DeltaError
 
-
-def _partition_values(exported: Exported, file: ExportedFile) -> dict[str, str | None]:
-    place = layout.place(os.path.dirname(file.path))
-    assert place is not None
-    return {"topic": exported.topic, "partition": str(exported.partition), "date": place.date}
-
-
-def _stats(file: ExportedFile) -> str:
-    low: dict[str, Any] = {"offset": file.first_offset}
-    high: dict[str, Any] = {"offset": file.last_offset}
-    return json.dumps({"numRecords": file.rows, "minValues": low, "maxValues": high})
+    try:
+        yield
+    except (DeltaError, *more) as error:
+        line = " ".join(re.sub(r"\x1b\[[0-9;]*m|\?[^\s]*", "", str(error)).split())[:300]
+        raise ExportError(f"{what}: {line}") from error
 
 
 def offsets_json(commit: Commit) -> str:

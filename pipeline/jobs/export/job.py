@@ -13,27 +13,132 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from ....protocol.text import size as size_text
+from ...backend import Backend, OnCorrupt, Selection
+from ...offsets import Limit
 from ...readers.files import FileBackend
 from .. import spark_tasks
-from ..spark_tasks import ProgressCallback
+from ..iceberg_catalog import CatalogTable
+from ..spark_tasks import ProgressCallback, size_of
 from . import arguments
 from .commit import Committer, check
-from .committers import committer_of
+from .commit import Settings as FolderSettings
+from .iceberg import catalog_of, described, widened
 from .manifest import ExportError
-from .plan import Plan, Source, plan
+from .plan import FROM_START, TO_END, Plan, Request, plan
 from .report import ExportReport
-from .settings import ExportSettings
-from .tables import opener, with_columns
-from .tasks import Work, write
+from .tables import opened, with_columns
+from .tasks import CODECS, FILE_BYTES, Form, Format, OnUndecodable, write
 from .value_columns import Decoding, Kind
 
-__all__ = ["ExportReport", "ExportSettings", "export", "json_schema"]
+FORMATS: tuple[Format, ...] = ("parquet", "delta", "iceberg")
+ISOLATIONS = ("read_committed", "read_uncommitted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportSettings:
+    """The records that an export reads, and the files that it writes.
+
+    `topics` lists the topics; `like` is a regular expression that full names must match. With neither: all but internal
+    topics. `starting` and `ending` are "earliest", "latest", a time, or offsets (`arguments.limit`); a later run can
+    add the rest. Aborted transactions and records from the last stable offset on are exported only if `isolation` is
+    "read_uncommitted".
+
+    `format`: "parquet", or "delta" or "iceberg" for a table. An Iceberg table is in the catalog with pyiceberg's
+    properties `catalog` and is named `table`; by default the catalog is a SQLite file in the folder. `decoding`
+    adds the column `decoded`, `key_decoding` the column `decodedKey`; a value or key that does not decode is null and
+    counted, or fails the export (`on_undecodable="fail"`), or is null and also in the column `deadLetter` or
+    `deadLetterKey`, with the problem ("dead-letter"). All runs into a folder have the same format, isolation and
+    decoding. With `add_columns` a decoding may follow that
+    has new fields: the table gets them, and older rows have null there. `codec` and sizes may differ: a file is
+    closed after `rows_per_file` rows, or after `file_bytes` uncompressed bytes. `on_corrupt`: "skip" skips damaged
+    batches, and logs them.
+
+    A topic that was deleted and created again since its last export is refused; with `new_generation` it is exported
+    next to the old one. The report counts records that were deleted before their export; `fail_on_loss` raises DataLoss
+    for them. `store_conf` are settings of an object store, such as `endpoint` and `region`; credentials are none of
+    them.
+    """
+
+    topics: Sequence[str] | None = None
+    like: str | None = None
+    starting: str | Limit = FROM_START
+    ending: str | Limit = TO_END
+    isolation: str = "read_committed"
+    format: Format = "parquet"
+    table: str | None = None
+    catalog: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
+    codec: str = "zstd"
+    rows_per_file: int | None = None
+    file_bytes: int = FILE_BYTES
+    decoding: Decoding | None = None
+    key_decoding: Decoding | None = None
+    on_undecodable: OnUndecodable = "null"
+    add_columns: bool = False
+    on_corrupt: OnCorrupt = "fail"
+    new_generation: bool = False
+    fail_on_loss: bool = False
+    store_conf: Mapping[str, str] | None = None
+
+    def form(self) -> Form:
+        """Returns the form of the files that tasks write. Raises ExportError."""
+        for name, value, choices in (
+            ("format", self.format, FORMATS),
+            ("codec", self.codec, CODECS),
+            ("on_undecodable", self.on_undecodable, ("null", "fail", "dead-letter")),
+        ):
+            if value not in choices:
+                raise ExportError(f"{name} is {value!r}: it must be {', '.join(choices[:-1])} or {choices[-1]}")
+        if self.file_bytes < 1 or (self.rows_per_file is not None and self.rows_per_file < 1):
+            raise ExportError("file_bytes and rows_per_file must be 1 or more")
+        if self.format != "iceberg" and (self.table is not None or self.catalog is not None):
+            raise ExportError(f"table and catalog are for the format iceberg, not {self.format}")
+        if self.add_columns and self.format == "parquet":
+            raise ExportError("add_columns is for tables: files of Parquet have no common schema")
+        values, keys = (
+            replace(one, type=widened(one.type)) if one is not None and self.format == "iceberg" else one
+            for one in (self.decoding, self.key_decoding)
+        )
+        sizes = (self.codec, self.rows_per_file, self.file_bytes)
+        return Form(*sizes, self.format, values, self.on_undecodable, key_decoding=keys)
+
+    def of_folder(self) -> FolderSettings:
+        """Returns the settings that all runs into one folder share. Raises ExportError."""
+        if self.isolation not in ISOLATIONS:
+            raise ExportError(f"isolation is {self.isolation!r}: it must be {' or '.join(ISOLATIONS)}")
+        values, keys = self._described(self.decoding), self._described(self.key_decoding)
+        table = None
+        if self.format == "iceberg":
+            table = described(self.catalog_table(""), not self.catalog)
+        return FolderSettings(self.format, self.isolation, values, table, keys, adds_columns=self.add_columns)
+
+    def _described(self, decoding: Decoding | None) -> dict[str, str | None] | None:
+        """Returns a decoding for the settings of a folder."""
+        if decoding is None:
+            return None
+        more = {"undecodable": "dead-letter"} if self.on_undecodable == "dead-letter" else {}
+        return {"kind": decoding.kind, "schema": decoding.schema, **more}
+
+    def catalog_table(self, root: str) -> CatalogTable:
+        """Returns the Iceberg table of the export in this folder."""
+        return catalog_of(root, self.table, self.catalog)
+
+    def request(self) -> Request:
+        """Returns the scope of the export. Raises ReadError, OptionError."""
+        return Request(
+            selection=Selection.named(self.topics, self.like),
+            starting=arguments.limit(self.starting, "starting"),
+            ending=arguments.limit(self.ending, "ending"),
+            committed=self.isolation == "read_committed",
+            on_corrupt=self.on_corrupt,
+            new_generation=self.new_generation,
+            fail_on_loss=self.fail_on_loss,
+        )
 
 
 def export(
@@ -60,15 +165,14 @@ def export(
     root = arguments.folder(to)
     paths = paths_of(source)
     place = arguments.objects(root, settings.store_conf or {}, settings.file_bytes, paths)
-    files = None if place is None else place.files()
     arguments.check_folder(root, settings.format, paths, has_catalog=bool(settings.catalog))
     with backend_of(source, settings.file_bytes, settings.store_conf) as backend:
         if dry_run:
-            made = plan(backend, check(root, of_folder, files), request, root, form)
+            made = plan(backend, check(root, of_folder, None if place is None else place.files()), request, root, form)
             _report_plan(spark, made, root, on_plan, every_topic=True)
             return ExportReport(root, settings.format, made)
-        table = opener(root, form, settings.catalog_table(root), place)
-        with _naming_folder(root), committer_of(place).open(root, of_folder, files=files, table=table) as committer:
+        catalog = settings.catalog_table(root)
+        with _naming_folder(root), opened(root, of_folder, form, catalog, place) as committer:
             made = plan(backend, committer.manifest, request, root, with_columns(form, committer.table))
             made.works[:] = [replace(work, place=place) for work in made.works]
             _report_plan(spark, made, root, on_plan)
@@ -93,9 +197,7 @@ def _export(
     spark: SparkSession, made: Plan, committer: Committer, report: ExportReport, on_progress: ProgressCallback | None
 ) -> None:
     try:
-        for work, written in spark_tasks.run(
-            spark, made.works, write, bytes_of=_bytes_of, on_progress=on_progress, name="ottla export"
-        ):
+        for work, written in spark_tasks.run(spark, made.works, write, on_progress=on_progress, name="ottla export"):
             report.add(committer.add(work, written, made.topics[work.topic].topic_id), written)
         committer.skip(made.gone)  # committed only after every task has succeeded
     finally:
@@ -123,7 +225,7 @@ def paths_of(source: str | Sequence[str] | Mapping[str, str]) -> Sequence[str]:
 
 def backend_of(
     source: str | Sequence[str] | Mapping[str, str], file_bytes: int, store_conf: Mapping[str, str] | None = None
-) -> Source:
+) -> Backend:
     """Returns the logs in these paths, or with `kafka.*` options those of brokers, in pieces for files of this size."""
     if isinstance(source, Mapping):
         from ...readers.wire import WireBackend
@@ -150,13 +252,9 @@ def _report_plan(
             on_plan(f"{topic.topic}: {topic.partitions} partitions, {offsets:,} offsets, {there:,} exported before")
     if gone := sum(one.end - one.start for one in made.gone):
         on_plan(f"{gone:,} offsets were deleted before they were exported")
-    tasks = spark_tasks.tasks(spark, made.works, bytes_of=_bytes_of)
-    size = size_text(sum(map(_bytes_of, made.works)))
+    tasks = spark_tasks.tasks(spark, made.works)
+    size = size_text(sum(map(size_of, made.works)))
     on_plan(
         f"{len(made.topics)} topics, {made.offsets:,} offsets to {root}, about {size}: {len(made.works)} pieces in "
         f"{tasks} tasks; {made.skipped:,} offsets exported before"
     )
-
-
-def _bytes_of(work: Work) -> int:
-    return work.size_bytes

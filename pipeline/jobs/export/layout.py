@@ -63,8 +63,9 @@ PENDING = f"{OWN}/pending.json"
 CATALOG = f"{OWN}/catalog.db"
 
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"
-FIRST_DAY = (date.min - date(1970, 1, 1)).days
-LAST_DAY = (date.max - date(1970, 1, 1)).days
+_EPOCH = date(1970, 1, 1)
+FIRST_DAY = (date.min - _EPOCH).days
+LAST_DAY = (date.max - _EPOCH).days
 NO_DAY = FIRST_DAY - 1
 """The day of records without a timestamp, or with one outside the years 1 to 9999, which no reader supports."""
 
@@ -96,7 +97,8 @@ class Place(NamedTuple):
     @property
     def date(self) -> str | None:
         """The date as in the folder name; None without one."""
-        return None if self.day == NO_DAY else (date(1970, 1, 1) + timedelta(self.day)).isoformat()
+        found = date_of(self.day)
+        return None if found is None else found.isoformat()
 
     def __str__(self) -> str:
         return f"topic={quote(self.topic, safe='')}/partition={self.partition}/date={self.date or NO_DATE}"
@@ -130,10 +132,22 @@ def place(folder: str) -> Place | None:
     if not match:
         return None
     try:
-        day = NO_DAY if match[3] == NO_DATE else (date.fromisoformat(match[3]) - date(1970, 1, 1)).days
+        day = day_of(None if match[3] == NO_DATE else match[3])
     except ValueError:
         return None
     return Place(unquote(match[1]), int(match[2]), day)
+
+
+def date_of(day: int) -> date | None:
+    """Returns the date of a day; None for NO_DAY."""
+    return None if day == NO_DAY else _EPOCH + timedelta(day)
+
+
+def day_of(given: date | str | None) -> int:
+    """Returns the day of a date, also in ISO form; NO_DAY for None. Raises ValueError."""
+    if given is None:
+        return NO_DAY
+    return ((date.fromisoformat(given) if isinstance(given, str) else given) - _EPOCH).days
 
 
 def days(times_ms: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:

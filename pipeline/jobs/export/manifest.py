@@ -12,11 +12,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from ....storage.io.files import Files
 from ...backend import ReadError, TopicPartition
-from ...objects import read_each
 from . import layout
 from .ranges import Range, merged
 
@@ -161,9 +161,9 @@ def commits(files: Files, root: str) -> Iterator[Commit]:
     except (FileNotFoundError, NotADirectoryError):
         return
     found = sorted(filter(_NAME.fullmatch, names))
-    documents = read_each(files, [os.path.join(folder, name) for name in found])
-    for expected, (name, data) in enumerate(zip(found, documents, strict=True), 1):
-        path = os.path.join(folder, name)
+    paths = [os.path.join(folder, name) for name in found]
+    read_each = getattr(files, "read_each", partial(map, files.read_bytes))  # objects: several at the same time
+    for expected, (name, path, data) in enumerate(zip(found, paths, read_each(paths), strict=True), 1):
         commit = parse(data, path)
         if name != document_name(commit.number) or commit.number != expected:
             raise ExportError(f"{path} is out of order: {document_name(expected)} is missing before it")

@@ -15,7 +15,6 @@ such a process is stopped by the time of its lock alone.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Sequence
 
 from ....storage.io.files import Files
@@ -75,29 +74,12 @@ class ObjectCommitter(Committer):
 
     # -- recovery
 
-    def _recover(self) -> None:
-        self._sweep()
-        self.manifest = Manifest.read(self._objects, self.root)
-        done = self.table.version() if self.table is not None else None
-        if (pending := self._pending()) is not None:
-            self._settle(pending, done)
-        if done is not None and done > self.manifest.number:
-            raise ExportError(f"{self.root} lacks manifest documents up to {document_name(done)}, which its table has")
+    def _may_follow(self, number: int) -> bool:
+        return number <= self.manifest.number + 1
 
-    def _pending(self) -> Commit | None:
-        place = self._path(layout.PENDING)
-        try:
-            return parse(self._objects.read_bytes(place), place)
-        except FileNotFoundError:
-            return None
-
-    def _settle(self, pending: Commit, done: int | None) -> None:
-        """Completes an interrupted commit, or undoes it."""
-        place, number = self._path(layout.PENDING), pending.number
-        if number > self.manifest.number + 1:
-            raise ExportError(f"{place} does not follow document {document_name(self.manifest.number)}")
+    def _settle(self, pending: Commit, *, is_in_table: bool) -> None:
+        number = pending.number
         if number == self.manifest.number + 1:
-            is_in_table = done is not None and done >= number
             self._decides(pending if is_in_table else Commit(number, ()))
             self.manifest = Manifest.read(self._objects, self.root)
         document = self._document(number)
@@ -105,10 +87,7 @@ class ObjectCommitter(Committer):
             named = {file.path for _, file in exported_files(self._objects, self.root)}
             self._objects.remove_all([self._path(path) for path in sorted(paths(pending.exported) - named)])
         with contextlib.suppress(FileNotFoundError):
-            self._objects.remove(place)
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self.root, name)
+            self._objects.remove(self._path(layout.PENDING))
 
     def _document(self, number: int) -> str:
         return self._path(f"{layout.MANIFEST}/{document_name(number)}")

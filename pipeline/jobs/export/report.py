@@ -12,13 +12,15 @@ The document of `to_json`:
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..report import Report, total
 from .manifest import Exported
 from .plan import Plan
-from .ranges import Range, merged, total
+from .ranges import Range, merged
+from .ranges import total as offsets_in
 from .tasks import Written
 
 
@@ -48,16 +50,17 @@ class TopicExport:
     undecoded: int = 0
     problem: str = ""
 
-    @property
-    def skipped(self) -> int:
-        return sum(one.skipped for one in self.partitions.values())
+    skipped = total("partitions", "skipped")
 
     @property
     def gone(self) -> int:
         return sum(one.gone.size for one in self.partitions.values() if one.gone is not None)
 
 
-class ExportReport:
+_TOTALS = ("records", "files", "bytes", "skipped", "undecoded", "gone")
+
+
+class ExportReport(Report):
     """The result of an export. `seconds` is its duration."""
 
     def __init__(self, folder: str, form: str, plan: Plan) -> None:
@@ -82,65 +85,35 @@ class ExportReport:
         partition.offsets = merged([*partition.offsets, exported.range])
         partition.lost += [written.lost] * bool(written.lost)
 
-    @property
-    def records(self) -> int:
-        return sum(topic.records for topic in self.topics.values())
-
-    @property
-    def files(self) -> int:
-        return sum(topic.files for topic in self.topics.values())
-
-    @property
-    def bytes(self) -> int:
-        return sum(topic.bytes for topic in self.topics.values())
-
-    @property
-    def skipped(self) -> int:
-        return sum(topic.skipped for topic in self.topics.values())
-
-    @property
-    def undecoded(self) -> int:
-        return sum(topic.undecoded for topic in self.topics.values())
-
-    @property
-    def gone(self) -> int:
-        return sum(topic.gone for topic in self.topics.values())
+    records, files, bytes, skipped, undecoded, gone = (total("topics", name) for name in _TOTALS)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the document of `to_json`, see the module."""
-        names = ("records", "files", "bytes", "skipped", "undecoded", "gone")
         return {
             "folder": self.folder,
             "format": self.format,
             "seconds": round(self.seconds, 3),
-            "total": {name: getattr(self, name) for name in names},
+            "total": {name: getattr(self, name) for name in _TOTALS},
             "topics": [_topic(topic) for _, topic in sorted(self.topics.items())],
         }
 
-    def to_json(self) -> str:
-        """Returns one document, indented."""
-        return json.dumps(self.to_dict(), indent=2) + "\n"
-
-    def to_text(self) -> str:
+    def lines(self) -> Iterator[str]:
         """Returns a line for each topic, one for each remark on it, and the total."""
-        lines: list[str] = []
         for _, topic in sorted(self.topics.items()):
             there = f", {topic.skipped:,} offsets exported before" if topic.skipped else ""
             again = f", recreated {topic.generation} times" if topic.generation else ""
-            lines.append(f"{topic.topic}{again}: {_amount(topic)}{there}")
+            yield f"{topic.topic}{again}: {_amount(topic)}{there}"
             for partition in topic.partitions.values():
                 if partition.offsets:
                     ranges = ", ".join(map(str, partition.offsets))
-                    lines.append(f"  partition {partition.partition}: offsets {ranges}")
+                    yield f"  partition {partition.partition}: offsets {ranges}"
                 if partition.gone is not None:
                     gone = f"offsets {partition.gone} were deleted before they were exported"
-                    lines.append(f"  ! partition {partition.partition}: {gone}")
-                lines += [f"  ! {lost}" for lost in partition.lost]
+                    yield f"  ! partition {partition.partition}: {gone}"
+                yield from (f"  ! {lost}" for lost in partition.lost)
             if topic.undecoded:
                 values = "value does" if topic.undecoded == 1 else "values do"
-                lines.append(f"  ! {topic.undecoded:,} {values} not decode, first at {topic.problem}")
-        lines.append(f"{_amount(self)} in {self.folder}")
-        return "".join(f"{line}\n" for line in lines)
+                yield f"  ! {topic.undecoded:,} {values} not decode, first at {topic.problem}"
+        yield f"{_amount(self)} in {self.folder}"
 
 
 def _amount(of: TopicExport | ExportReport) -> str:
@@ -150,20 +123,15 @@ def _amount(of: TopicExport | ExportReport) -> str:
 
 
 def _topic(topic: TopicExport) -> dict[str, Any]:
+    names = ("topic", "topic_id", "generation", "records", "files", "bytes", "undecoded")
     return {
-        "topic": topic.topic,
-        "topic_id": topic.topic_id,
-        "generation": topic.generation,
-        "records": topic.records,
-        "files": topic.files,
-        "bytes": topic.bytes,
-        "undecoded": topic.undecoded,
+        **{name: getattr(topic, name) for name in names},
         "problem": topic.problem or None,
         "partitions": [
             {
                 "partition": one.partition,
                 "offsets": [list(of) for of in one.offsets],
-                "exported": total(one.offsets),
+                "exported": offsets_in(one.offsets),
                 "skipped": one.skipped,
                 "gone": list(one.gone) if one.gone is not None else None,
                 "lost": one.lost,

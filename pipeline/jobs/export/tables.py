@@ -1,4 +1,4 @@
-"""The table of an export, by its format, and the columns that it prescribes for the files."""
+"""What an export opens: its committer, by its place, and its table, by its format and with the columns of files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,24 @@ from dataclasses import replace
 from functools import partial
 
 from ...objects.places import Place
-from ..iceberg_catalog import CatalogTable, of_objects
-from .commit import Table
+from ..iceberg_catalog import CatalogTable
+from .commit import Committer, Settings, Table
 from .delta import DeltaTable
 from .iceberg import IcebergTable, catalog_of
 from .tasks import Form
+
+
+def opened(
+    root: str, settings: Settings, form: Form, catalog: CatalogTable | None = None, place: Place | None = None
+) -> Committer:
+    """Opens an export in a folder, or in a place of objects, whose library only that one needs, with its table. Raises
+    ExportError; MissingExtra."""
+    table = opener(root, form, catalog, place)
+    if place is None:
+        return Committer.open(root, settings, table=table)
+    from .object_commit import ObjectCommitter
+
+    return ObjectCommitter.open(root, settings, files=place.files(), table=table)
 
 
 def opener(
@@ -20,12 +33,9 @@ def opener(
     """Returns the function that opens the table in a folder, or creates it; None for plain Parquet. `place`: of
     objects."""
     if form.format == "delta":
-        return partial(DeltaTable, root, form.schema, options=None if place is None else place.options())
+        return partial(DeltaTable, root, form.schema, place)
     if form.format == "iceberg":
-        of = catalog or catalog_of(root)
-        if place is None:
-            return partial(IcebergTable, root, form.schema, of)
-        return partial(IcebergTable, root, form.schema, of_objects(of, dict(place.conf)), place.files())
+        return partial(IcebergTable, root, form.schema, catalog or catalog_of(root), place)
     return None
 
 

@@ -17,6 +17,7 @@ from ....protocol.limits import INT64_MAX
 from ...backend import ReadError, TopicPartition
 from ...readers.files.catalog import INTERNAL
 from ..export.layout import file_name
+from ..report import total
 from . import rows
 from .files import Found, Part
 from .rows import FilePart
@@ -77,13 +78,7 @@ class Plan:
         """The partitions with rows."""
         return sorted({piece.key for piece in self.pieces})
 
-    @property
-    def rows(self) -> int:
-        return sum(piece.rows for piece in self.pieces)
-
-    @property
-    def plain_bytes(self) -> int:
-        return sum(piece.plain_bytes for piece in self.pieces)
+    rows, plain_bytes = (total("pieces", name) for name in ("rows", "plain_bytes"))
 
 
 class _Source(NamedTuple):

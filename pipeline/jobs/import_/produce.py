@@ -61,9 +61,7 @@ class Delivery:
         for found in rows.read(self.clusters):
             some = found.select(SENT.names)
             if self.by_key:
-                nowhere = pa.nulls(some.num_rows, pa.int32())
-                keys, values = some.column("key"), some.column("value")
-                where = partitions_of(keys, values, nowhere, count=self.count, topic=self.topic)
+                where = partitions_of(some.column("key"), some.column("value"), count=self.count, topic=self.topic)
                 some = some.filter(pa.array(np.equal(where, self.partition)))
             if some.num_rows:
                 yield some

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from ...backend import TopicPartition
+from ..report import Report, total
 
 _NAMES = {"first": "firstOffset", "end": "endOffset"}
 
@@ -30,7 +31,7 @@ class Imported:
 
 
 @dataclass(slots=True)
-class ImportReport:
+class ImportReport(Report):
     """The report, see the module. Of a dry run it is the plan, with `bytes` of the rows in memory. `skipped`: records
     that an earlier run of the same import has written."""
 
@@ -43,31 +44,26 @@ class ImportReport:
     seconds: float = 0.0
     dry_run: bool = False
 
-    @property
-    def records(self) -> int:
-        return sum(one.records for one in self.partitions)
+    records, bytes = (total("partitions", name) for name in ("records", "bytes"))
 
-    @property
-    def bytes(self) -> int:
-        return sum(one.bytes for one in self.partitions)
-
-    def to_text(self) -> str:
+    def lines(self) -> Iterator[str]:
         """Returns the total, and a line for each topic."""
         does = "would be imported" if self.dry_run else "imported"
-        lines = [
+        yield (
             f"{self.records} records of {self.files} files {does} to {self.target}: "
             f"{self.bytes} bytes in {len(self.partitions)} partitions"
-        ]
+        )
         if self.skipped:
-            lines.append(f"{self.skipped} records were imported by an earlier run")
-        lines += self.notes
+            yield f"{self.skipped} records were imported by an earlier run"
+        yield from self.notes
         for topic in sorted({one.topic for one in self.partitions}):
-            lines.append(f"{topic}: {_topic_line([one for one in self.partitions if one.topic == topic])}")
-        return "".join(f"{line}\n" for line in lines)
+            found = [one for one in self.partitions if one.topic == topic]
+            segments = sum(one.segments for one in found)
+            more = f", {segments} segments" if segments else ""
+            yield f"{topic}: {sum(one.records for one in found)} records in {len(found)} partitions{more}"
 
-    def to_json(self) -> str:
-        """Returns one JSON object, with a list of the partitions."""
-        document = {
+    def to_dict(self) -> dict[str, Any]:
+        return {
             "source": self.source,
             "target": self.target,
             "dryRun": self.dry_run,
@@ -79,11 +75,3 @@ class ImportReport:
             "seconds": round(self.seconds, 3),
             "partitions": [{_NAMES.get(name, name): of for name, of in asdict(one).items()} for one in self.partitions],
         }
-        return json.dumps(document, indent=2) + "\n"
-
-
-def _topic_line(of: Iterable[Imported]) -> str:
-    found = list(of)
-    segments = sum(one.segments for one in found)
-    line = f"{sum(one.records for one in found)} records in {len(found)} partitions"
-    return line + (f", {segments} segments" if segments else "")

@@ -19,7 +19,6 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from ....storage import inspect
 from ....storage.compaction.swap import CLEANED, DELETED, OF_JOBS, SWAP, finish_leftovers, swap_in
@@ -27,9 +26,9 @@ from ....storage.errors import StorageError
 from ....storage.format import clean_close
 from ....storage.format.file_names import CLEAN_SHUTDOWN, LOCK
 from ....storage.inspect import PartitionFolder
-from ....storage.io.files import DiskFiles, Files
+from ....storage.io.files import DiskFiles, Files, Lock
 from ....storage.segments.segment import LOG_SUFFIX, file_name
-from ...backend import ReadError
+from ...backend import ReadError, as_read_error
 from ...objects.places import is_url
 
 UPGRADED, COMPACTED = OWN_SUFFIXES = OF_JOBS
@@ -38,21 +37,15 @@ UPGRADED, COMPACTED = OWN_SUFFIXES = OF_JOBS
 _LEFT_BY_A_SWAP = (DELETED, CLEANED, SWAP)
 
 
-class _Lock(Protocol):
-    def release(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Held:
     """A held data directory. `partitions` are in order, as listed after interrupted swaps were completed.
 
-    `was_closed`: the last owner closed it cleanly. `unfinished` are the folders with an interrupted swap or leftover
-    files of a job; only set with `looking`.
+    `unfinished` are the folders with an interrupted swap or leftover files of a job; only set with `looking`.
     """
 
     root: str
     files: Files
-    was_closed: bool
     partitions: tuple[PartitionFolder, ...]
     unfinished: tuple[str, ...] = ()
 
@@ -74,14 +67,12 @@ def check_on_disk(root: str | os.PathLike[str]) -> None:
 
 
 @contextlib.contextmanager
-def held(
-    root: str | os.PathLike[str], *, files: Files | None = None, looking: bool = False, may_be_unclean: bool = False
-) -> Iterator[Held]:
+def held(root: str | os.PathLike[str], *, files: Files | None = None, looking: bool = False) -> Iterator[Held]:
     """Holds a data directory of Ottla or of Apache Kafka for the duration of the context.
 
     With `looking` nothing is changed, as for a dry run: swaps stay as they are, and no lock file is made. Raises
-    ReadError, with one sentence, if the path is no data directory, is in use, has a swap that cannot be completed, or,
-    unless `may_be_unclean`, was not closed by its last owner.
+    ReadError, with one sentence, if the path is no data directory, is in use, has a swap that cannot be completed, or
+    was not closed by its last owner.
     """
     files = files or DiskFiles()
     check_on_disk(root)
@@ -91,8 +82,7 @@ def held(
     _listed(files, path)
     lock = _locked(files, path, looking=looking)
     try:
-        was_closed = files.exists(os.path.join(path, CLEAN_SHUTDOWN))
-        if not was_closed and not may_be_unclean:
+        if not files.exists(os.path.join(path, CLEAN_SHUTDOWN)):
             raise ReadError(
                 f"{path} was not closed cleanly: start its broker, which recovers the logs, stop it cleanly "
                 "(SIGTERM), and run this again"
@@ -105,8 +95,9 @@ def held(
             if any(name.endswith((*_LEFT_BY_A_SWAP, *OWN_SUFFIXES)) for name in names):
                 unfinished.append(partition)
                 if not looking:
-                    _finish(files, partition, names)
-        yield Held(path, files, was_closed, _listed(files, path), tuple(unfinished) if looking else ())
+                    with as_read_error(f"cannot complete an interrupted swap in {partition}"):
+                        finish_leftovers(files, partition, names)
+        yield Held(path, files, _listed(files, path), tuple(unfinished) if looking else ())
     finally:
         if lock is not None:
             with contextlib.suppress(OSError):
@@ -165,15 +156,13 @@ def _check_here(files: Files, folder: str, new: list[int], suffix: str, size_byt
 def sweep(files: Files, folder: str, suffix: str = "") -> None:
     """Removes the files of jobs that were not put in place from a folder; with `suffix` only those that end with it.
     Raises ReadError."""
-    try:
+    with as_read_error(f"cannot remove leftover files of a job in {folder}"):
         for name in files.list(folder):
             if name.endswith(suffix or OWN_SUFFIXES):
                 files.remove(os.path.join(folder, name))
-    except OSError as error:
-        raise ReadError(f"cannot remove leftover files of a job in {folder}: {error.strerror or error}") from error
 
 
-def _locked(files: Files, root: str, *, looking: bool) -> _Lock | None:
+def _locked(files: Files, root: str, *, looking: bool) -> Lock | None:
     path = os.path.join(root, LOCK)
     if looking and not files.exists(path):
         return None
@@ -193,24 +182,11 @@ def _folders(files: Files, root: str) -> list[str]:
     return [path for path in found if inspect.is_folder(path, files)]
 
 
-def _finish(files: Files, folder: str, names: list[str]) -> None:
-    try:
-        finish_leftovers(files, folder, names)
-    except OSError as error:
-        raise ReadError(f"cannot complete an interrupted swap in {folder}: {error.strerror or error}") from error
-    except StorageError as error:
-        raise ReadError(f"cannot complete an interrupted swap in {folder}: {error}") from error
-
-
 def _names(files: Files, path: str) -> list[str]:
-    try:
+    with as_read_error(f"cannot read {path}"):
         return files.list(path)
-    except OSError as error:
-        raise ReadError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _listed(files: Files, root: str) -> tuple[PartitionFolder, ...]:
-    try:
+    with as_read_error():
         return tuple(inspect.partitions(root, files))
-    except StorageError as error:
-        raise ReadError(str(error)) from error

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ...backend import ReadError
+from ...backend import ReadError, as_read_error
 
 LARGEST_BUNDLE_BYTES = 64 << 20
 """The most that a task may have written before its results are known: see `spark_tasks.py`."""
@@ -39,10 +39,8 @@ def check_room(needs: Iterable[tuple[str, int]], job: str, free: Free = free_byt
     found: list[Room] = []
     together: dict[int, int] = {}
     for root, need in needs:
-        try:
+        with as_read_error(f"cannot determine the free space of {root}"):
             left, device = free(root), _device(root)
-        except OSError as error:
-            raise ReadError(f"cannot determine the free space of {root}: {error.strerror or error}") from error
         together[device] = together.get(device, 0) + need
         if together[device] > left:
             raise ReadError(

@@ -5,6 +5,7 @@ Owns the windows, and the choice between fast and slow path on the way to v2: se
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 
@@ -61,8 +62,7 @@ def entry_windows(
     if size_bytes == 0:
         return
     position = 0
-    file = files.open(log_path)
-    try:
+    with contextlib.closing(files.open(log_path)) as file:
         while position < size_bytes:
             data = window(file, position, min(window_bytes, size_bytes - position))
             places = entry_places(data)
@@ -73,8 +73,6 @@ def entry_windows(
                 entry, _ = next(entries(files, log_path, size_bytes, start=position))
                 yield b"".join((entry, PADDING)), [0, len(entry)]
                 position += len(entry)
-    finally:
-        file.close()
 
 
 def upgrading(next_offset: int, end_offset: int, window_bytes: int = WINDOW_BYTES) -> Read:

@@ -6,26 +6,29 @@ of the export's documents stay in the table. The old files stay for readers of o
 
 Owns the folder meanwhile, as an export does, and completes an interrupted commit of one first. Other formats are
 refused: plain Parquet has no such transaction, and pyiceberg cannot replace files.
+
+The document of the report's `to_json`: folder, seconds, deleted (how many old files), kept (topics that were created
+again, whose files stay as they are), and topics: [{topic, files, bytes, files_after, bytes_after}].
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from ....protocol.text import plural, size
+from ....protocol.text import elapsed, plural, size
 from ...backend import ReadError, pattern
-from ...objects.places import Place, is_url
+from ...objects.places import Place
+from ..export import arguments
 from ..export.commit import Settings, stored
-from ..export.committers import committer_of
 from ..export.delta import DeltaTable, file_sizes
 from ..export.manifest import ExportError
-from ..export.tables import opener
+from ..export.tables import opened
 from ..export.tasks import FILE_BYTES, Form
+from ..report import Report
 from ..spark_tasks import Progress, ProgressCallback
-from .report import OptimizeReport, TopicFiles
 
 _REFUSED = {
     "parquet": "is an export to plain Parquet, whose readers would see rows twice or not at all while files are"
@@ -48,12 +51,51 @@ class OptimizeSettings:
     store_conf: Mapping[str, str] | None = None
 
 
+class TopicFiles(NamedTuple):
+    """The files of a topic in the newest version of the table, before and after."""
+
+    topic: str
+    files: int
+    bytes: int
+    files_after: int
+    bytes_after: int
+
+
+@dataclass(slots=True)
+class OptimizeReport(Report):
+    """The result for the export in a folder. `seconds` is the duration."""
+
+    folder: str
+    topics: list[TopicFiles] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    deleted: int = 0
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "folder": self.folder,
+            "seconds": round(self.seconds, 3),
+            "deleted": self.deleted,
+            "kept": self.kept,
+            "topics": [one._asdict() for one in self.topics],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Returns a line for each topic, and the total."""
+        yield from (
+            f"{one.topic}: {plural(one.files, 'file')}, {size(one.bytes)} -> {one.files_after}, {size(one.bytes_after)}"
+            for one in self.topics
+        )
+        yield from (f"{topic}: kept as it is, since it has rows of several generations" for topic in self.kept)
+        total, after = sum(one.files for one in self.topics), sum(one.files_after for one in self.topics)
+        deleted = f", {plural(self.deleted, 'old file')} deleted" if self.deleted else ""
+        yield f"{plural(total, 'file')} -> {after}{deleted} in {elapsed(self.seconds * 1000)}"
+
+
 def check(folder: str, store_conf: Mapping[str, str]) -> tuple[Settings, Place | None]:
     """Returns the settings of an export to Delta, and its place of objects. Raises ExportError for another folder."""
-    place = Place.of(folder, store_conf, writes=True) if is_url(folder) else None
-    if place is None and store_conf:
-        raise ExportError(f"settings of an object store do not apply to the folder {folder}")
-    settings = stored(folder, None if place is None else place.files())
+    place = arguments.objects(folder, store_conf, 0, ())
+    settings = stored(folder, place)
     if settings is None:
         raise ExportError(f"{folder} is not the folder of an export")
     if settings.format != "delta":
@@ -85,24 +127,22 @@ def optimize(
             on_plan(f"{topic}: {plural(number, 'file')}, {size(bytes_)}, {plural(small, 'day')} with several files")
     if dry_run:
         return report
-    files = None if place is None else place.files()
-    table = opener(folder, Form(format="delta"), place=place)
-    with committer_of(place).open(folder, of_folder, files=files, table=table) as committer:
-        opened = committer.table
-        assert isinstance(opened, DeltaTable)
+    with opened(folder, of_folder, Form(format="delta"), place=place) as committer:
+        table = committer.table
+        assert isinstance(table, DeltaTable)
         todo = [topic for topic in chosen if not committer.manifest.topic(topic).generation]
         all_bytes = sum(_amount(before[topic])[1] for topic in todo)
         done_bytes = 0
         for number, topic in enumerate(todo):
             if on_progress is not None:
                 on_progress(Progress(number, len(todo), done_bytes, all_bytes, time.monotonic() - began))
-            opened.merge_files(topic, settings.file_bytes, settings.codec)
+            table.merge_files(topic, settings.file_bytes, settings.codec)
             done_bytes += _amount(before[topic])[1]
         after = file_sizes(folder, options)
         report.topics = [TopicFiles(topic, *_amount(before[topic]), *_amount(after.get(topic, {}))) for topic in todo]
         report.kept = [topic for topic in chosen if topic not in todo]
         if settings.delete_old_hours is not None:
-            report.deleted = opened.delete_old(settings.delete_old_hours)
+            report.deleted = table.delete_old(settings.delete_old_hours)
     report.seconds = time.monotonic() - began
     if on_progress is not None:
         on_progress(Progress(len(todo), len(todo), all_bytes, all_bytes, report.seconds, ended=True))

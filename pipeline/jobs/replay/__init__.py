@@ -3,5 +3,3 @@
 Owns the pace (`schedule`), the work of a task (`tasks`), and the rounds of the driver (`rounds`). Needs the extra
 `pipeline`, but no Spark apart from `job.py`. Clock and sleep are arguments.
 """
-
-from __future__ import annotations

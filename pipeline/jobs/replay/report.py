@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ....protocol.text import elapsed
 from ...backend import TopicPartition
 from ...offsets import nested, offsets_json
+from ..report import Report, total
 
 
 class Replayed(NamedTuple):
@@ -27,7 +28,7 @@ class Replayed(NamedTuple):
 
 
 @dataclass(slots=True)
-class ReplayReport:
+class ReplayReport(Report):
     """The report, see the module. `bytes` is the size of keys, values and headers. `stopped`: it was ended early."""
 
     source: str
@@ -38,31 +39,26 @@ class ReplayReport:
     stopped: bool = False
     seconds: float = 0.0
 
-    @property
-    def records(self) -> int:
-        return sum(one.records for one in self.partitions)
+    records = total("partitions", "records")
 
     @property
     def offsets(self) -> str:
         """The reached offsets, in the form of `--from-offsets`."""
         return offsets_json({one.key: one.reached for one in self.partitions})
 
-    def to_text(self) -> str:
+    def lines(self) -> Iterator[str]:
         """Returns the total, a line for each topic, and how to continue."""
-        lines = [
-            f"{self.records} records, {self.bytes} bytes, replayed to {self.target} in {elapsed(self.seconds * 1000)}"
-        ]
+        yield f"{self.records} records, {self.bytes} bytes, replayed to {self.target} in {elapsed(self.seconds * 1000)}"
         for topic in sorted({one.topic for one in self.partitions}):
             of = [one for one in self.partitions if one.topic == topic]
             done, size = sum(one.reached - one.start for one in of), sum(one.end - one.start for one in of)
-            lines.append(f"{topic}: {sum(one.records for one in of)} records, {done} of {size} offsets")
+            yield f"{topic}: {sum(one.records for one in of)} records, {done} of {size} offsets"
         if self.stopped:
-            lines.append(f"stopped; continue with --from-offsets '{self.offsets}'")
-        return "".join(f"{line}\n" for line in lines)
+            yield f"stopped; continue with --from-offsets '{self.offsets}'"
 
-    def to_json(self) -> str:
-        """Returns one JSON object; `offsets` are the reached ones."""
-        document = {
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the document; `offsets` are the reached ones."""
+        return {
             "source": self.source,
             "target": self.target,
             "records": self.records,
@@ -73,4 +69,3 @@ class ReplayReport:
             "offsets": nested({one.key: one.reached for one in self.partitions}),
             "partitions": [one._asdict() for one in self.partitions],
         }
-        return json.dumps(document, indent=2) + "\n"

@@ -7,17 +7,16 @@ record is sent at least once. Raises ReadError and the errors of backends and si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ....protocol.limits import INT64_MAX
 from ...backend import Backend, OffsetRange, Offsets, TopicPartition, Wanted
 from ...readers.columns import EXACT_TIME
-from ...sink.options import SinkOptions
 from . import schedule
 from .report import Replayed, ReplayReport
 from .schedule import Clock, Sleep
-from .tasks import COLUMNS, Line, Played, Work
+from .tasks import COLUMNS, Line, Played, Settings, Work
 
 ROUND_S = 5.0
 FIRST_OFFSETS = 200_000
@@ -29,21 +28,6 @@ MOST_DELAY_S = 1.0
 
 Run = Callable[[Sequence[Work]], Iterator[tuple[Work, Played]]]
 """Runs `tasks.replay_part` for each, all at the same time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings of a replay; see `tasks.Work`. `tasks` is the number of concurrent tasks."""
-
-    options: SinkOptions
-    counts: Mapping[str, int]
-    to_topic: str | None = None
-    by_key: bool = False
-    is_new_time: bool = False
-    committed: bool = True
-    rate: float | None = None
-    speed: float | None = None
-    tasks: int = 2
 
 
 @dataclass
@@ -153,18 +137,7 @@ class Replay:
             min(groups, key=lambda group: sum(of.size for of in group)).append(line)
         total = max(1, sum(line.size for line in lines))
         return [
-            Work(
-                tuple(group),
-                settings.counts,
-                settings.options,
-                start_s,
-                settings.to_topic,
-                settings.by_key,
-                settings.is_new_time,
-                None if settings.rate is None else settings.rate * sum(line.size for line in group) / total,
-                settings.speed,
-                origin_ms,
-            )
+            Work(tuple(group), settings, sum(line.size for line in group) / total, start_s, origin_ms)
             for group in groups
             if group
         ]

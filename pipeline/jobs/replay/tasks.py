@@ -11,18 +11,17 @@ import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ...backend import Piece, TopicPartition
 from ...readers.columns import EXACT_TIME
-from ...sink.batches import Batch, cut
-from ...sink.coordinator_requests import ClusterCalls
+from ...sink.batches import cut
 from ...sink.options import SinkOptions
 from ...sink.rows import partitions_of
-from ...sink.task_writer import Sending, Sent
+from ...sink.task_writer import Sending, TaskSender
 from ...sink.transaction import idempotent_grant
 from . import schedule
 from .schedule import Clock, Sleep, Slice
@@ -50,25 +49,36 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """One task's part of a round; picklable.
+class Settings:
+    """The settings of a replay.
 
     Records go to `to_topic`, or to the topic of the same name; to the same partition, or `by_key`; `counts` has the
-    number of partitions of each topic. With `speed`, a record of `origin_ms` is due at `start_s` of the wall clock, and
-    later ones at `speed` times their pace; with `rate`, so many records per second from `start_s` on; else all at once.
-    `is_new_time`: records get the time of sending as their timestamp.
+    number of partitions of each topic. `rate` is in records per second of all tasks, `speed` a multiple of the pace of
+    the timestamps; without both all are sent at once. `is_new_time`: records get the time of sending as their
+    timestamp. `tasks` is the number of concurrent tasks.
     """
 
-    lines: tuple[Line, ...]
-    counts: Mapping[str, int]
     options: SinkOptions
-    start_s: float
+    counts: Mapping[str, int]
     to_topic: str | None = None
     by_key: bool = False
     is_new_time: bool = False
+    committed: bool = True
     rate: float | None = None
     speed: float | None = None
-    origin_ms: int = 0
+    tasks: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One task's part of a round, with its `share` of the rate; picklable. A record of `origin_ms` is due at `start_s`
+    of the wall clock at a speed, and the first one at a rate."""
+
+    lines: tuple[Line, ...]
+    settings: Settings
+    share: float
+    start_s: float
+    origin_ms: int
 
     def __str__(self) -> str:
         return ", ".join(f"{line.key} from offset {line.start}" for line in self.lines)
@@ -81,53 +91,17 @@ class Played(NamedTuple):
     bytes: int
 
 
-class Sender(Protocol):
-    """Sends the rows of one partition."""
-
-    def put(self, batch: Batch) -> None: ...
-
-    def finish(self) -> Sent: ...
-
-
-class Senders(Protocol):
-    """The senders of one task."""
-
-    def of(self, where: tuple[str, int]) -> Sender: ...
-
-    def close(self) -> None: ...
-
-
-class _ToBrokers:
-    """Senders to brokers, as one producer and over the same connections."""
-
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
-        self._grant = idempotent_grant(options)
-        self._cluster_calls = ClusterCalls(options, options.client.delivery_timeout_ms / 1000)
-        self._open: list[Sending] = []
-
-    def of(self, where: tuple[str, int]) -> Sending:
-        made = Sending(self._options, self._grant, where, self._cluster_calls)
-        self._open.append(made.__enter__())
-        return made
-
-    def close(self) -> None:
-        for one in self._open:
-            one.__exit__(None, None, None)
-        self._cluster_calls.close()
-
-
 def replay_part(work: Work) -> Played:
     """Does a task's work, by the clock of its machine."""
-    return play(work, time.time, time.sleep, _ToBrokers)
+    return play(work, time.time, time.sleep, lambda options: TaskSender(options, idempotent_grant(options)))
 
 
-def play(work: Work, clock: Clock, sleep: Sleep, make_senders: Callable[[SinkOptions], Senders]) -> Played:
+def play(work: Work, clock: Clock, sleep: Sleep, make_senders: Callable[[SinkOptions], TaskSender]) -> Played:
     """Sends the round's records, and returns when all are acknowledged. Raises SinkError, ReadError."""
     counted = [0] * len(work.lines)
     streams = [_numbered(number, _slices(work, line)) for number, line in enumerate(work.lines)]
-    paced = work.rate is not None or work.speed is not None
-    senders = make_senders(work.options)
+    paced = work.settings.rate is not None or work.settings.speed is not None
+    senders = make_senders(work.settings.options)
     lanes = _Lanes(work, senders)
     try:
         for _, number, one in heapq.merge(*streams, key=lambda entry: entry[0]):
@@ -137,7 +111,7 @@ def play(work: Work, clock: Clock, sleep: Sleep, make_senders: Callable[[SinkOpt
                     lanes.settle()
                 schedule.wait(one.due_s, clock, sleep)
             counted[number] += one.rows.num_rows
-            lanes.add(work.lines[number].key, one.rows, int(clock() * 1000) if work.is_new_time else None)
+            lanes.add(work.lines[number].key, one.rows, int(clock() * 1000) if work.settings.is_new_time else None)
         lanes.flush()
         return Played(tuple(counted), lanes.settle())
     finally:
@@ -151,18 +125,19 @@ def _numbered(number: int, slices: Iterable[Slice]) -> Iterator[tuple[float, int
 
 def _slices(work: Work, line: Line) -> Iterator[Slice]:
     batches = (rows for piece in line.pieces for rows in piece.read())
-    if work.speed is not None:
-        return schedule.at_pace(batches, work.start_s, work.origin_ms, work.speed)
-    if work.rate is not None:
+    settings = work.settings
+    if settings.speed is not None:
+        return schedule.at_pace(batches, work.start_s, work.origin_ms, settings.speed)
+    if settings.rate is not None:
         share = line.size / max(1, sum(of.size for of in work.lines))
-        return schedule.at_rate(batches, work.start_s, work.rate * share)
+        return schedule.at_rate(batches, work.start_s, settings.rate * work.share * share)
     return schedule.at_once(batches, work.start_s)
 
 
 class _Lane:
     """The rows for one partition: the waiting ones, and the next sequence."""
 
-    def __init__(self, sender: Sender, options: SinkOptions) -> None:
+    def __init__(self, sender: Sending, options: SinkOptions) -> None:
         self.sender = sender
         self._options = options
         self._waiting: list[pa.RecordBatch] = []
@@ -187,33 +162,32 @@ class _Lane:
 class _Lanes:
     """The lanes of all target partitions, made on their first record."""
 
-    def __init__(self, work: Work, senders: Senders) -> None:
+    def __init__(self, work: Work, senders: TaskSender) -> None:
         self._work = work
         self._senders = senders
         self._lanes: dict[tuple[str, int], _Lane] = {}
 
     def add(self, key: TopicPartition, rows: pa.RecordBatch, time_ms: int | None) -> None:
-        work = self._work
-        topic = work.to_topic or key.topic
+        settings = self._work.settings
+        topic = settings.to_topic or key.topic
         stamps = rows.column(EXACT_TIME.name)
         if time_ms is not None:
             stamps = pa.array(np.full(rows.num_rows, time_ms, np.int64))
         names = [name for name in rows.schema.names if name != EXACT_TIME.name]
         columns = [stamps, *(rows.column(name) for name in names)]
         rows = pa.RecordBatch.from_arrays(columns, names=["timestamp", *names])
-        if not work.by_key:
+        if not settings.by_key:
             self._lane((topic, key.partition)).add(rows)
             return
-        nowhere = pa.nulls(rows.num_rows, pa.int32())
-        keys, values = rows.column("key"), rows.column("value")
-        where = partitions_of(keys, values, nowhere, count=work.counts[topic], topic=topic)
+        count = settings.counts[topic]
+        where = partitions_of(rows.column("key"), rows.column("value"), count=count, topic=topic)
         for partition in np.unique(where).tolist():
             self._lane((topic, partition)).add(rows.filter(pa.array(where == partition)))
 
     def _lane(self, where: tuple[str, int]) -> _Lane:
         found = self._lanes.get(where)
         if found is None:
-            found = self._lanes[where] = _Lane(self._senders.of(where), self._work.options)
+            found = self._lanes[where] = _Lane(self._senders.of(where), self._work.settings.options)
         return found
 
     def flush(self) -> None:

@@ -8,27 +8,33 @@ In an object store there are exports alone.
 
 Owns the recognition of these places, and what may be removed: never that of a running job, and never the only copy of a
 record.
+
+The document of the report's `to_json`: {"runs": [{kind, path, what, files, bytes, changed (epoch ms or null), state,
+problem}]}, where the state is left, removed or kept; the problem of a kept one is a sentence, else null.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from ....protocol.text import moment, plural
+from ....protocol.text import size as size_text
 from ....storage import inspect
 from ....storage.format.file_names import LOCK
 from ....storage.io.files import DiskFiles
-from ...backend import ReadError
+from ...backend import ReadError, as_read_error
 from ...objects.places import Place, is_url
 from ...readers.files.broker_lock import is_locked
 from ..export import commit, layout
-from ..export.committers import committer_of
 from ..export.iceberg import own_table
-from ..export.tables import opener
+from ..export.tables import opened
 from ..export.tasks import Form
 from ..import_ import staging_folder
 from ..in_place.directory_hold import OWN_SUFFIXES, held
+from ..report import Report
 
 EXPORT, IMPORT, IN_PLACE = "export", "import", "upgrade or compact"
 
@@ -48,6 +54,40 @@ class Unfinished:
     place: Place | None = None
 
 
+@dataclass(slots=True)
+class RunsReport(Report):
+    """What was found in these paths; `removed` by its path, `problems` of what was not."""
+
+    paths: list[str]
+    found: list[Unfinished]
+    removed: set[str] = field(default_factory=set)
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def lines(self) -> Iterator[str]:
+        """Returns a line for each run, and its problem."""
+        if not self.found:
+            yield f"{', '.join(self.paths)}: no job has left anything"
+        for one in self.found:
+            done = "removed: " if one.path in self.removed else ""
+            when = f", last changed {moment(one.changed_ms)} UTC" if one.changed_ms is not None else ""
+            amount = f"{plural(one.files, 'file')}, {size_text(one.bytes)}"
+            yield f"{one.path}: {done}{one.kind}: {one.what}; {amount}{when}"
+            if one.path not in self.removed and (problem := self._problem(one)):
+                yield f"  kept: {problem}"
+
+    def _problem(self, one: Unfinished) -> str:
+        return self.problems.get(one.path, one.kept)
+
+    def to_dict(self) -> dict[str, Any]:
+        runs = []
+        for one in self.found:
+            document = {name: getattr(one, name) for name in ("kind", "path", "what", "files", "bytes")}
+            problem = "" if one.path in self.removed else self._problem(one)
+            state = "removed" if one.path in self.removed else "kept" if problem else "left"
+            runs.append({**document, "changed": one.changed_ms, "state": state, "problem": problem or None})
+        return {"runs": runs}
+
+
 def unfinished(paths: Sequence[str], store_conf: Mapping[str, str] | None = None) -> list[Unfinished]:
     """Returns what was left in these folders, in the folders directly in them, and beside them if they are data
     directories; in object stores, with the settings `store_conf`, what exports left. Raises ReadError, MissingExtra."""
@@ -60,20 +100,18 @@ def unfinished(paths: Sequence[str], store_conf: Mapping[str, str] | None = None
                 found.setdefault((one.kind, one.path), one)
             continue
         path = os.path.abspath(path)
-        try:
+        with as_read_error(f"cannot read {path}"):
             names = sorted(os.listdir(path))
-        except OSError as error:
-            raise ReadError(f"cannot read {path}: {error.strerror}") from error
         inner = [os.path.join(path, name) for name in names]
         for place in (path, staging_folder.staging_path(path), *filter(os.path.isdir, inner)):
-            for one in _in(place):
+            for one in filter(None, (look(place) for look in (_export, _import, _in_place))):
                 found.setdefault((one.kind, one.path), one)
     return list(found.values())
 
 
 def _in_store(place: Place) -> Iterator[Unfinished]:
     files = place.files()
-    try:
+    with as_read_error(f"cannot read {place.url}"):
         try:
             names = files.entries(files.root)
         except FileNotFoundError:
@@ -81,17 +119,14 @@ def _in_store(place: Place) -> Iterator[Unfinished]:
         inner = [f"{files.root}/{name}" for name, size in names.items() if size is None and name != layout.OWN]
         for root in (files.root, *inner):
             own = {one.path.removeprefix(f"{root}/"): one for one in files.below(f"{root}/{layout.OWN}")}
-            is_pending = layout.PENDING in own
             left = [one for name, one in own.items() if name.startswith((f"{layout.UNFINISHED}/", layout.PENDING))]
             if not left:
                 continue
+            is_pending = layout.PENDING in own
             what = _of_export(len(left) > is_pending, is_pending)
-            if layout.LOCK in own:
-                what += ", with a lock: it runs, or was killed"
+            what += ", with a lock: it runs, or was killed" * (layout.LOCK in own)
             size, changed = sum(one.size_bytes for one in left), max(one.modified_ms for one in left)
             yield Unfinished(EXPORT, root, what, len(left), size, changed, place=place)
-    except OSError as error:
-        raise ReadError(f"cannot read {place.url}: {error.strerror}") from error
 
 
 def _of_export(has_pieces: bool, is_pending: bool) -> str:
@@ -99,24 +134,13 @@ def _of_export(has_pieces: bool, is_pending: bool) -> str:
     return " and ".join(words)
 
 
-def _in(place: str) -> Iterator[Unfinished]:
-    for look in (_export, _import, _in_place):
-        found = look(place)
-        if found is not None:
-            yield found
-
-
 def _amounts(paths: Sequence[str]) -> tuple[int, int, int | None]:
     """Returns number, bytes and last change of the files at and below these paths. Files may vanish meanwhile."""
     count = size = 0
     changed: int | None = None
     for path in paths:
-        below = (
-            [path]
-            if not os.path.isdir(path)
-            else [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
-        )
-        for file in below:
+        below = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
+        for file in below if os.path.isdir(path) else [path]:
             try:
                 status = os.stat(file)
             except OSError:
@@ -182,22 +206,21 @@ def remove(one: Unfinished) -> None:
     elif one.kind == IMPORT:
         _remove_import(one.path)
     else:
-        _remove_in_place(one.path)
+        with held(one.path):
+            pass  # holding a directory completes or undoes what a job left
 
 
 def _remove_export(path: str, place: Place | None) -> None:
     """In an object store the lock decides whether the export runs: this waits until its owner renews it, or has not
     for the time of a lease."""
     within = None if place is None else replace(place, url=path)
-    files = None if within is None else within.files()
-    settings = commit.stored(path, files)
+    settings = commit.stored(path, within)
     if settings is None:
         raise ReadError(f"{path} is kept: it has no {layout.SETTINGS}, so it is no complete export")
     own = own_table(path, settings.table)
     if settings.table is not None and own is None:
         raise ReadError(f"{path} is kept: its table is {settings.table}: run that export again")
-    table = opener(path, Form(format=settings.format), own, within)
-    committer_of(within).open(path, settings, files=files, table=table).close()
+    opened(path, settings, Form(format=settings.format), own, within).close()
 
 
 def _remove_import(path: str) -> None:
@@ -209,11 +232,7 @@ def _remove_import(path: str) -> None:
     try:
         if os.path.exists(os.path.join(path, staging_folder.ADDING)):
             raise ReadError(f"{path} is kept: it has begun to add its topics")
-        staging_folder.Staging(files, path, "", {}).remove()
+        with as_read_error(f"cannot remove {path}"):
+            staging_folder.Staging(files, path, "", {}).remove()
     finally:
         lock.release()
-
-
-def _remove_in_place(path: str) -> None:
-    with held(path):
-        pass  # holding a directory completes or undoes what a job left

@@ -20,11 +20,9 @@ from ....protocol.text import size as size_text
 from ..in_place.directory_hold import distinct, held
 from ..in_place.disk_space import Room
 from ..partitions import topic_configs
-from ..spark_tasks import ProgressCallback, parallelism, run, tasks
+from ..spark_tasks import ProgressCallback, parallelism, run, size_of, tasks
 from .report import UpgradeReport
 from .steps import SegmentItem, Upgrade, run_here
-
-__all__ = ["UpgradeReport", "upgrade"]
 
 LOOK_HERE_BYTES = 64 << 20
 
@@ -54,12 +52,13 @@ def upgrade(
         planned = Upgrade(roots, topics=topics, configs=topic_configs(chosen) or {})
 
         def looking(items: Sequence[SegmentItem], task: Callable[[SegmentItem], Any]) -> Iterable[Any]:
-            if sum(map(_size, items)) <= LOOK_HERE_BYTES:  # faster than Spark would start
+            if sum(map(size_of, items)) <= LOOK_HERE_BYTES:  # faster than Spark would start
                 return run_here(items, task)
-            return run(spark, items, task, bytes_of=_looked_at, name="ottla upgrade: look")
+            # Checking a segment reads its first bytes, or a part of the headers.
+            return run(spark, items, task, bytes_of=lambda item: item.size_bytes // 16, name="ottla upgrade: look")
 
         def writing(items: Sequence[SegmentItem], task: Callable[[SegmentItem], Any]) -> Iterable[Any]:
-            return run(spark, items, task, bytes_of=_size, on_progress=on_progress, name="ottla upgrade")
+            return run(spark, items, task, on_progress=on_progress, name="ottla upgrade")
 
         if on_plan is not None:
             for folder in (folder for root in roots for folder in root.unfinished):
@@ -67,7 +66,7 @@ def upgrade(
         report = planned.look(looking)
         space = planned.check_space(parallelism(spark)) if planned.items() else []
         if on_plan is not None:
-            _report_plan(on_plan, report, space, tasks(spark, planned.items(), bytes_of=_size))
+            _report_plan(on_plan, report, space, tasks(spark, planned.items()))
         if dry_run:
             return report
         return planned.run(writing)
@@ -81,12 +80,3 @@ def _report_plan(on_plan: Callable[[str], object], report: UpgradeReport, space:
     )
     for root, need, left in space:
         on_plan(f"{root}: {size_text(need)} needed at most, {size_text(left)} free")
-
-
-def _looked_at(item: SegmentItem) -> int:
-    """Checking a segment reads its first bytes, or a part of the headers."""
-    return item.size_bytes // 16
-
-
-def _size(item: SegmentItem) -> int:
-    return item.size_bytes

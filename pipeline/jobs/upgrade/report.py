@@ -8,11 +8,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 from ....protocol.text import elapsed, speed
+from ..report import Report, add_up
 
 
 @dataclass(slots=True)
@@ -26,9 +27,12 @@ class TopicUpgrade:
     bytes_after: int = 0
     task_seconds: float = 0.0
 
+    def add(self, other: TopicUpgrade) -> None:
+        add_up(self, other, [one.name for one in fields(self)])
+
 
 @dataclass(slots=True)
-class UpgradeReport:
+class UpgradeReport(Report):
     """The report, see the module. `all_segments` is the number of checked segments."""
 
     paths: Sequence[str]
@@ -44,27 +48,22 @@ class UpgradeReport:
         """Returns the sum of all topics."""
         found = TopicUpgrade()
         for topic in self.topics.values():
-            found.segments += topic.segments
-            found.segments_after += topic.segments_after
-            found.records += topic.records
-            found.bytes_before += topic.bytes_before
-            found.bytes_after += topic.bytes_after
-            found.task_seconds += topic.task_seconds
+            found.add(topic)
         return found
 
-    def to_text(self) -> str:
+    def lines(self) -> Iterator[str]:
         """Returns a line per topic, and one for all of them."""
         where = ", ".join(self.paths)
         if not self.topics:
-            return f"{where}: {self.all_segments} segments, none has messages of format v0 or v1\n"
-        lines = [f"{where}: " + ("to be upgraded to format v2" if self.planned else "upgraded to format v2")]
-        lines += [f"  {name}: {self._words(topic)}" for name, topic in sorted(self.topics.items())]
+            yield f"{where}: {self.all_segments} segments, none has messages of format v0 or v1"
+            return
+        yield f"{where}: " + ("to be upgraded to format v2" if self.planned else "upgraded to format v2")
+        yield from (f"  {name}: {self._words(topic)}" for name, topic in sorted(self.topics.items()))
         total = self.total()
-        lines.append(f"  in all {self._words(total)}")
+        yield f"  in all {self._words(total)}"
         if not self.planned:
             took, rate = elapsed(self.seconds * 1000), speed(total.bytes_before, self.seconds)
-            lines.append(f"  {took}, {rate}; {self.all_segments} segments were checked")
-        return "\n".join(lines) + "\n"
+            yield f"  {took}, {rate}; {self.all_segments} segments were checked"
 
     def _words(self, topic: TopicUpgrade) -> str:
         if self.planned:
@@ -74,9 +73,8 @@ class UpgradeReport:
             f"{topic.bytes_before} -> {topic.bytes_after} bytes"
         )
 
-    def to_json(self) -> str:
-        """Returns one JSON document."""
-        document = {
+    def to_dict(self) -> dict[str, Any]:
+        return {
             "job": "upgrade",
             "planned": self.planned,
             "paths": list(self.paths),
@@ -84,4 +82,3 @@ class UpgradeReport:
             "segments": self.all_segments,
             "topics": {name: asdict(topic) for name, topic in sorted(self.topics.items())},
         }
-        return json.dumps(document, indent=2) + "\n"

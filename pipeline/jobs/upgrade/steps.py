@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ....protocol.internal_records.metadata_values import number_in
 from ....protocol.limits import INT64_MAX
 from ....protocol.records import batch, formats
 from ....protocol.records.errors import CorruptRecords
@@ -100,8 +101,7 @@ def look(item: SegmentItem, files: Files | None = None) -> Checked:
     which does not name the segment."""
     position, size = 0, item.size_bytes
     try:
-        file = (files or DiskFiles()).open(item.path)
-        try:
+        with contextlib.closing((files or DiskFiles()).open(item.path)) as file:
             while position < size:
                 data = window(file, position, min(_HOP_BYTES, size - position))
                 found = walk(data, 0, len(data) - len(PADDING))
@@ -116,8 +116,6 @@ def look(item: SegmentItem, files: Files | None = None) -> Checked:
                     if header.magic != batch.MAGIC:
                         return Checked(True, size + _GROWTH_BYTES[header.magic])
                 position += step
-        finally:
-            file.close()
     except OSError as error:
         raise ReadError(f"cannot be read: {error.strerror or error}") from error
     except CorruptRecords as error:
@@ -211,18 +209,14 @@ class Upgrade:
             if topics is not None and folder.topic not in topics:
                 continue
             own = (configs or {}).get(folder.topic, {})
-            interval = _number(own.get("index.interval.bytes"), INTERVAL_BYTES)
+            interval = number_in(own, "index.interval.bytes", INTERVAL_BYTES)
+            index = number_in(own, "segment.index.bytes", index_bytes)
             ends = [*(segment.base_offset for segment in folder.segments[1:]), _OFFSETS_END]
             for segment, end in zip(folder.segments, ends, strict=True):
-                index = _number(own.get("segment.index.bytes"), index_bytes)
                 item = SegmentItem(
                     folder.path, folder.topic, segment.base_offset, end, segment.size_bytes, interval, index
                 )
                 self._items[item] = root
-
-    @property
-    def segments(self) -> int:
-        return len(self._items)
 
     def look(self, runner: Runner = run_here) -> UpgradeReport:
         """Finds the segments with old messages, and returns the plan as a report. Raises ReadError, and the errors of
@@ -235,10 +229,8 @@ class Upgrade:
         report = UpgradeReport([root.root for root in self._roots], planned=True)
         report.all_segments = len(self._items)
         for item in self.items():
-            topic = report.topic(item.topic)
-            topic.segments += 1
-            topic.bytes_before += item.size_bytes
-            topic.bytes_after += self._checked[item].size_bytes
+            after = self._checked[item].size_bytes
+            report.topic(item.topic).add(TopicUpgrade(1, bytes_before=item.size_bytes, bytes_after=after))
         return report
 
     def items(self) -> list[SegmentItem]:
@@ -270,7 +262,8 @@ class Upgrade:
                 put_in_place(
                     self._items[item].files, item.folder, list(done.bases), [item.base], done.suffix, done.size_bytes
                 )
-                _count(report.topic(item.topic), item, done)
+                amounts = (len(done.bases), done.records, item.size_bytes, done.size_bytes, done.seconds)
+                report.topic(item.topic).add(TopicUpgrade(1, *amounts))
         finally:
             for folder in sorted({item.folder for item in items}):
                 with contextlib.suppress(ReadError):  # the next holder of the directory sweeps it
@@ -282,16 +275,3 @@ class Upgrade:
 def _task(work: Callable[..., Any], files: Files | None) -> Callable[[SegmentItem], Any]:
     """Work on the real disk is sent without the Files object."""
     return work if files is None or isinstance(files, DiskFiles) else functools.partial(work, files=files)
-
-
-def _count(topic: TopicUpgrade, item: SegmentItem, done: Upgraded) -> None:
-    topic.segments += 1
-    topic.segments_after += len(done.bases)
-    topic.records += done.records
-    topic.bytes_before += item.size_bytes
-    topic.bytes_after += done.size_bytes
-    topic.task_seconds += done.seconds
-
-
-def _number(text: str | None, default: int) -> int:
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else default

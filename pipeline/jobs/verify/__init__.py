@@ -3,5 +3,3 @@
 `listing` has the files that readers of the export read, `plan` divides the offsets of its partitions, `compare` is the
 work of a task, `report` the result.
 """
-
-from __future__ import annotations

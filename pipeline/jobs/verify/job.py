@@ -10,22 +10,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
 from ....protocol.text import size as size_text
+from ...backend import Selection
 from .. import spark_tasks
 from ..export import arguments
 from ..export.iceberg import catalog_of
 from ..export.job import backend_of, paths_of
 from ..export.tasks import FILE_BYTES
-from ..spark_tasks import ProgressCallback
-from .compare import Check, compare
+from ..spark_tasks import ProgressCallback, size_of
+from .compare import compare
 from .plan import plan
 from .report import VerifyReport
-from .settings import VerifySettings
 
-__all__ = ["VerifyReport", "VerifySettings", "verify_export"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifySettings:
+    """What a verification of an export compares.
+
+    `topics` lists the topics; `like` is a regular expression that full names must match. `catalog` and `table` are
+    those of the export's Iceberg table, if it is not in the catalog in its folder. With `compacted`, rows whose records
+    the log's cleaner removed are no differences. `store_conf` has settings of an object store.
+    """
+
+    topics: Sequence[str] | None = None
+    like: str | None = None
+    table: str | None = None
+    catalog: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
+    compacted: bool = False
+    store_conf: Mapping[str, str] | None = None
 
 
 def verify_export(
@@ -53,20 +69,17 @@ def verify_export(
     conf = settings.store_conf or {}
     place = arguments.objects(root, conf, 0, paths_of(source), writes=False)
     with backend_of(source, FILE_BYTES, conf) as backend:
-        made = plan(backend, root, settings.selection(), catalog, compacted=settings.compacted, place=place)
+        selection = Selection.named(settings.topics, settings.like)
+        made = plan(backend, root, selection, catalog, compacted=settings.compacted, place=place)
         report = VerifyReport(made)
         if on_plan is not None:
-            size = size_text(sum(map(_bytes_of, made.checks)))
-            tasks = spark_tasks.tasks(spark, made.checks, bytes_of=_bytes_of)
+            size = size_text(sum(map(size_of, made.checks)))
+            tasks = spark_tasks.tasks(spark, made.checks)
             on_plan(f"{made.partitions} partitions, about {size}: {len(made.checks)} pieces in {tasks} tasks")
         if not dry_run:
             for check, outcome in spark_tasks.run(
-                spark, made.checks, compare, bytes_of=_bytes_of, on_progress=on_progress, name="ottla verify"
+                spark, made.checks, compare, on_progress=on_progress, name="ottla verify"
             ):
                 report.add(check, outcome)
     report.seconds = time.monotonic() - began
     return report
-
-
-def _bytes_of(check: Check) -> int:
-    return check.size_bytes

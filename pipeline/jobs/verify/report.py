@@ -10,11 +10,12 @@ The document of `to_json`:
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...backend import TopicPartition
+from ..report import Report, add_up
 from .compare import Check, Outcome
 from .plan import VerifyPlan
 
@@ -28,17 +29,15 @@ _COUNTS = ("records", "rows", "missing", "extra", "repeated", "changed", "delete
 class PartitionVerified:
     """The result for a partition; counts as in `Outcome`."""
 
-    key: TopicPartition
     counts: Outcome = field(default_factory=Outcome)
     first: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
-        for name in _COUNTS:
-            setattr(self.counts, name, getattr(self.counts, name) + getattr(outcome, name))
+        add_up(self.counts, outcome, _COUNTS)
         self.first = sorted([*self.first, *outcome.described])[:SHOWN]
 
 
-class VerifyReport:
+class VerifyReport(Report):
     """The result of a verification. `seconds` is its duration."""
 
     def __init__(self, plan: VerifyPlan) -> None:
@@ -51,7 +50,7 @@ class VerifyReport:
 
     def add(self, check: Check, outcome: Outcome) -> None:
         """Adds the result of a task."""
-        self.partitions.setdefault(check.key, PartitionVerified(check.key)).add(outcome)
+        self.partitions.setdefault(check.key, PartitionVerified()).add(outcome)
 
     @property
     def differences(self) -> int:
@@ -62,7 +61,6 @@ class VerifyReport:
         return sum(getattr(one.counts, name) for one in self.partitions.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the document of `to_json`, see the module."""
         return {
             "folder": self.folder,
             "format": self.format,
@@ -81,23 +79,18 @@ class VerifyReport:
             ],
         }
 
-    def to_json(self) -> str:
-        """Returns one document, indented."""
-        return json.dumps(self.to_dict(), indent=2) + "\n"
-
-    def to_text(self) -> str:
+    def lines(self) -> Iterator[str]:
         """Returns a line for each partition, the first differences, and the total."""
-        lines: list[str] = []
         left = SHOWN
         for key, one in sorted(self.partitions.items()):
             of = one.counts
             more = [f"{getattr(of, name):,} {name}" for name in _COUNTS[2:] if getattr(of, name)]
-            lines.append(f"{key}: {of.records:,} records in the log, {of.rows:,} rows{''.join(f', {n}' for n in more)}")
-            lines += [f"  ! offset {offset}: {text}" for offset, text in one.first[:left]]
+            yield f"{key}: {of.records:,} records in the log, {of.rows:,} rows{''.join(f', {n}' for n in more)}"
+            yield from (f"  ! offset {offset}: {text}" for offset, text in one.first[:left])
             left = max(0, left - len(one.first))
-        lines += [f"! {problem}" for problem in self.problems[:SHOWN]]
-        lines += [f"! {len(self.problems) - SHOWN:,} more of these"] * (len(self.problems) > SHOWN)
-        lines += [f"{topic} is not in the logs, and was not compared" for topic in self.absent]
+        yield from (f"! {problem}" for problem in self.problems[:SHOWN])
+        if len(self.problems) > SHOWN:
+            yield f"! {len(self.problems) - SHOWN:,} more of these"
+        yield from (f"{topic} is not in the logs, and was not compared" for topic in self.absent)
         found = "no difference" if not self.differences else f"{self.differences:,} differences"
-        lines.append(f"{self._total('records'):,} records, {self._total('rows'):,} rows in {self.folder}: {found}")
-        return "".join(f"{line}\n" for line in lines)
+        yield f"{self._total('records'):,} records, {self._total('rows'):,} rows in {self.folder}: {found}"

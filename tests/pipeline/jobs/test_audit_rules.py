@@ -18,7 +18,7 @@ from ottla.pipeline.jobs.audit.report import AuditReport
 from ottla.pipeline.jobs.audit.rules import Evaluated, RuleError, Rules, check, evaluated, items, parse
 from ottla.pipeline.jobs.audit.steps import Audit
 from ottla.pipeline.jobs.export.value_columns import Decoding
-from ottla.pipeline.jobs.export.value_schemas.found import Schema, SourceError
+from ottla.pipeline.jobs.export.value_schemas.sources import Schema, SourceError
 from ottla.protocol.records.batch import Header, Record
 from ottla_testing.pipeline.columnar_samples import FORMATS, entries, shown, some_records
 

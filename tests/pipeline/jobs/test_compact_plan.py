@@ -15,7 +15,7 @@ from ottla.pipeline.jobs.compact.configs import Settings, compacted_topics, sett
 from ottla.pipeline.jobs.compact.report import report_of
 from ottla.pipeline.jobs.compact.steps import Outcome, PartitionPlan, Release, plan_partition
 from ottla.pipeline.jobs.in_place.directory_hold import held
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Record
 from ottla.storage.config import LogConfig
 from ottla.storage.format import checkpoint
@@ -131,7 +131,7 @@ def test_compact_directory_on_disk_and_report(tmp_path: Path) -> None:
         now_ms=0,
         checkpoints=LogCheckpoints(clean_shutdown=True),
     )
-    assert [header.base_offset for _, header in batch.headers(bytes(log.read(0, 1 << 20).records))] == [9]
+    assert [header.base_offset for _, header in formats.headers(bytes(log.read(0, 1 << 20).records))] == [9]
     log.close()
     report = report_of([str(tmp_path)], ["empty", "users"], [plan], outcomes)
     found = json.loads(report.to_json())

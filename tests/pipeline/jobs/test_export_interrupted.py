@@ -31,7 +31,7 @@ from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records.batch import Record
 from ottla.storage.io.files import DiskFiles
 from ottla_testing import SUPPORT
-from ottla_testing.pipeline.export_samples import DISK, NOW_MS, a_log, checked, exported, iceberg, rows, visible
+from ottla_testing.pipeline.export_samples import NOW_MS, a_log, checked, exported, iceberg, rows, visible
 from ottla_testing.pipeline.read_samples import Row
 from ottla_testing.storage.simulated_files import Killed, SimulatedFiles
 
@@ -417,7 +417,7 @@ def test_export_delta_changed_by_others(source: Path, tmp_path: Path, expected: 
     exported(source, tmp_path / "t", form=Form(format="delta", file_bytes=400), settings=DELTA)
     Lake(str(tmp_path / "t")).optimize.compact()
     Lake(str(tmp_path / "t")).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-    assert DeltaTable(str(tmp_path / "t"), layout.SCHEMA, DISK).version() == 2
+    assert DeltaTable(str(tmp_path / "t"), layout.SCHEMA).version() == 2
     report = exported(source, tmp_path / "t", form=Form(format="delta", file_bytes=400), settings=DELTA)
     assert (report.records, report.skipped) == (0, 18)
     table = Lake(str(tmp_path / "t")).to_pyarrow_table()

@@ -11,9 +11,9 @@ import pytest
 
 from ottla.pipeline.backend import Selection
 from ottla.pipeline.jobs.export import commit as committing
+from ottla.pipeline.jobs.export.job import ExportSettings
 from ottla.pipeline.jobs.export.manifest import ExportError
 from ottla.pipeline.jobs.export.new_columns import added
-from ottla.pipeline.jobs.export.settings import ExportSettings
 from ottla.pipeline.jobs.export.tasks import Format
 from ottla.pipeline.jobs.export.value_columns import Decoding
 from ottla.pipeline.jobs.verify.compare import compare

@@ -23,10 +23,10 @@ from ottla.pipeline.jobs.export import layout
 from ottla.pipeline.jobs.export.commit import Settings
 from ottla.pipeline.jobs.export.delta import DeltaTable
 from ottla.pipeline.jobs.export.iceberg import catalog_of, described
+from ottla.pipeline.jobs.export.job import ExportSettings
 from ottla.pipeline.jobs.export.manifest import Commit, ExportError, exported_files
 from ottla.pipeline.jobs.export.object_commit import ObjectCommitter
 from ottla.pipeline.jobs.export.report import ExportReport
-from ottla.pipeline.jobs.export.settings import ExportSettings
 from ottla.pipeline.jobs.export.tables import opener
 from ottla.pipeline.jobs.export.tasks import Form
 from ottla.pipeline.jobs.export.value_columns import Decoding
@@ -338,7 +338,7 @@ def test_lock_needs_a_store_that_obeys_conditions() -> None:
 
 def delta(files: ObjectFiles, store: ObjectServer) -> dict[str, Any]:
     place = store.place(files.root.rpartition("/")[2])
-    table = lambda: DeltaTable(files.root, DELTA.schema, files, place.options())  # noqa: E731
+    table = lambda: DeltaTable(files.root, DELTA.schema, place)  # noqa: E731
     return {"form": DELTA, "settings": Settings("delta"), "table": table}
 
 

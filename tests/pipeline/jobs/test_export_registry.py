@@ -10,16 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from ottla.pipeline.jobs.export.value_schemas import registry as module
-from ottla.pipeline.jobs.export.value_schemas.folder import Folder
-from ottla.pipeline.jobs.export.value_schemas.found import Schema, SourceError, message_indexes, schema_id
 from ottla.pipeline.jobs.export.value_schemas.registry import Registry
+from ottla.pipeline.jobs.export.value_schemas.sources import (
+    Folder,
+    Schema,
+    SourceError,
+    message_indexes,
+    schema_id,
+    schema_of,
+)
 from ottla_testing.pipeline.schema_registry import FakeRegistry, serving
 
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    module._by_id.cache_clear()
+    schema_of.cache_clear()
     with serving() as registry:
         yield registry
 
@@ -36,8 +41,8 @@ def test_schema_by_id_read_once(served: FakeRegistry) -> None:
     number = served.add("orders-value", '"string"')
     registry = pickle.loads(pickle.dumps(Registry.of(served.url + "/")))
     for _ in range(3):
-        assert registry.by_id(number) == Schema("AVRO", '"string"')
-        assert registry.by_id(7) is None
+        assert schema_of(registry, number) == Schema("AVRO", '"string"')
+        assert schema_of(registry, 7) is None
     assert served.requests == [f"/schemas/ids/{number}", "/schemas/ids/7"]
 
 
@@ -79,7 +84,7 @@ def test_login(served: FakeRegistry, user: str) -> None:
         Registry.of(served.url, {"schema.registry.basic.auth.user.info": user}),
         Registry.of(own),
     ):
-        module._by_id.cache_clear()
+        schema_of.cache_clear()
         assert registry.by_id(number) == Schema("AVRO", '"long"')
         assert "cret" not in f"{registry} {registry!r}"
     served.authorization = "Bearer abc"
@@ -141,7 +146,7 @@ def test_no_server(pauses: list[float]) -> None:
 def test_invalid_responses_refused(
     served: FakeRegistry, body: bytes, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BYTES_MAX", 200_000 if body.startswith(b"[[") else 4000)
+    monkeypatch.setattr(f"{Registry.__module__}.BYTES_MAX", 200_000 if body.startswith(b"[[") else 4000)
     served.broken = [(200, body)]
     with pytest.raises(SourceError) as refused:
         Registry.of(served.url).by_id(5)

@@ -14,14 +14,13 @@ import pyarrow as pa
 import pytest
 
 from ottla.pipeline.jobs.export.commit import Settings
+from ottla.pipeline.jobs.export.job import ExportSettings
 from ottla.pipeline.jobs.export.manifest import ExportError
-from ottla.pipeline.jobs.export.settings import ExportSettings
 from ottla.pipeline.jobs.export.tasks import Format
 from ottla.pipeline.jobs.export.value_columns import Decoding, of_identity
-from ottla.pipeline.jobs.export.value_schemas import registry as registry_module
-from ottla.pipeline.jobs.export.value_schemas.found import Schema, SourceError
 from ottla.pipeline.jobs.export.value_schemas.json_schema import columns_of
 from ottla.pipeline.jobs.export.value_schemas.registry import Registry
+from ottla.pipeline.jobs.export.value_schemas.sources import Schema, SourceError, schema_of
 from ottla.protocol.records.batch import Record
 from ottla_testing.pipeline.export_samples import NOW_MS, a_log, exported, tables
 from ottla_testing.pipeline.schema_registry import FakeRegistry, serving
@@ -44,7 +43,7 @@ SECOND = {
 
 @pytest.fixture
 def registry() -> Iterator[FakeRegistry]:
-    registry_module._by_id.cache_clear()
+    schema_of.cache_clear()
     with serving() as served:
         yield served
 
@@ -82,9 +81,25 @@ def test_avro_values_of_all_versions_in_the_columns_of_one(registry: FakeRegistr
     assert found.problems[3] == f"schema 9 is not in {registry.url}"
     assert found.problems[5] == f"schema {proto} is of the type PROTOBUF, not AVRO"
     assert found.problems[6] == "it does not begin with a schema id"
-    assert sorted(found.problems) == [3, 4, 5, 6] and (found.failed, found.first_failed) == (4, 3)
+    assert sorted(found.problems) == [3, 4, 5, 6] and (len(found.problems), next(iter(found.problems))) == (4, 3)
     paths = [path for path in registry.requests if path.startswith("/schemas/ids/")]
     assert sorted(paths) == sorted({*paths})  # each id once
+
+
+def test_avro_writer_by_which_few_bytes_end_the_process_is_a_problem_of_its_values(registry: FakeRegistry) -> None:
+    """A value of five bytes announces 2^31 nulls; a recursive record controls the depth of the C stack."""
+
+    def record(*fields: dict[str, Any]) -> str:
+        return json.dumps({"type": "record", "name": "N", "fields": [{"name": "id", "type": "long"}, *fields]})
+
+    nulls = registry.add("nulls", record({"name": "more", "type": {"type": "array", "items": "null"}}))
+    nested = registry.add("nested", record({"name": "next", "type": ["null", "N"]}))
+    decoding = Decoding.avro(record(), "avro-confluent", Registry.of(registry.url))
+    found = decoded(decoding, framed(nulls, b"\x0e\x80\x80\x80\x80\x10\x00"), framed(nested, b"\x0e\x00"))
+    assert list(found.problems.values()) == [
+        "Avro arrays of a type without bytes, such as null, cannot be decoded",
+        "the recursive Avro record N cannot be decoded",
+    ]
 
 
 def test_avro_references_are_inlined(registry: FakeRegistry) -> None:

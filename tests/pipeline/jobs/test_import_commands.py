@@ -10,7 +10,7 @@ import pytest
 
 from ottla.pipeline.backend import TopicPartition
 from ottla.pipeline.cli import pipeline
-from ottla.pipeline.jobs.replay.cli import JOB
+from ottla.pipeline.jobs.replay.cli import Command
 from ottla.pipeline.offsets import AtOffsets
 from ottla_testing.pipeline.import_samples import put_records, some
 from ottla_testing.pipeline.logs_samples import written
@@ -80,8 +80,9 @@ def test_command_refuses_invalid_arguments(
 def test_from_offsets_accepts_report(place: Path, report: object) -> None:
     (place / "report.json").write_text(json.dumps(report))
     parser = argparse.ArgumentParser()
-    JOB.add_arguments(parser)
+    job = Command()
+    job.add_arguments(parser)
     parsed = parser.parse_args(["logs", *ONE, "--from-offsets", "@report.json"])
-    parsed.topic = parsed.topics = None
-    JOB.check(parsed)
+    parsed.topics = parsed.like = None
+    job.check(parsed)
     assert parsed.starting == AtOffsets({TopicPartition("t", 0): 5})

@@ -33,8 +33,12 @@ def an_audit(*findings: Finding) -> AuditReport:
     return AuditReport([directory], True, 0)
 
 
+def draw(report: CensusReport | AuditReport, path: str) -> None:
+    Path(path).write_bytes(plot.drawn(report, path))
+
+
 def test_plot_census_png(tmp_path: Path) -> None:
-    plot.draw(a_census(tmp_path / "data"), str(tmp_path / "out.png"))
+    draw(a_census(tmp_path / "data"), str(tmp_path / "out.png"))
     assert (tmp_path / "out.png").read_bytes().startswith(PNG)
 
 
@@ -42,7 +46,7 @@ def test_plot_census_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(plot, "TOPICS_MAX", 2)
     found = a_census(tmp_path / "data", topics=5)
     found.topics[1].notes.append("<script>alert(1)</script> $x_1$")
-    plot.draw(found, str(tmp_path / "out.HTML"))
+    draw(found, str(tmp_path / "out.HTML"))
     text = (tmp_path / "out.HTML").read_text()
     assert "<script" not in text and "&lt;script&gt;" in text
     begin, end = text.index("<svg"), text.index("</svg>") + len("</svg>")
@@ -54,18 +58,18 @@ def test_plot_census_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_plot_empty_census(tmp_path: Path) -> None:
-    plot.draw(a_census(tmp_path / "data", topics=1), str(tmp_path / "out.html"))
+    draw(a_census(tmp_path / "data", topics=1), str(tmp_path / "out.html"))
     assert "sizes of keys" in (tmp_path / "out.html").read_text()
 
 
 def test_plot_audit(tmp_path: Path) -> None:
     wrong = Finding(file="t-0/x.log", byte=5, offset=7, part="log", what="a <batch> is missing", wrong=True)
-    plot.draw(an_audit(wrong), str(tmp_path / "out.html"))
+    draw(an_audit(wrong), str(tmp_path / "out.html"))
     text = (tmp_path / "out.html").read_text()
     assert "t-0/x.log at byte 5, offset 7: a &lt;batch&gt; is missing" in text
     assert "/data/&lt;kafka&gt;" in text
     assert "1 findings" in text
-    plot.draw(an_audit(), str(tmp_path / "sound.png"))
+    draw(an_audit(), str(tmp_path / "sound.png"))
     assert (tmp_path / "sound.png").read_bytes().startswith(PNG)
 
 
@@ -142,6 +146,4 @@ def test_bars_have_the_numbers_of_the_report(tmp_path: Path) -> None:
 
 def test_plot_other_suffix_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"the file name must end in \.png or \.html"):
-        plot.draw(an_audit(), str(tmp_path / "out.pdf"))
-    with pytest.raises(OSError):
-        plot.draw(an_audit(), str(tmp_path / "nowhere" / "out.png"))
+        draw(an_audit(), str(tmp_path / "out.pdf"))

@@ -21,8 +21,8 @@ from ottla.pipeline.jobs.import_.produce import options_of
 from ottla.pipeline.jobs.import_.topics import ensure
 from ottla.pipeline.jobs.replay import schedule
 from ottla.pipeline.jobs.replay.report import ReplayReport
-from ottla.pipeline.jobs.replay.rounds import ROUND_S, Replay, Settings
-from ottla.pipeline.jobs.replay.tasks import Played, Work, play, replay_part
+from ottla.pipeline.jobs.replay.rounds import ROUND_S, Replay
+from ottla.pipeline.jobs.replay.tasks import Played, Settings, Work, play, replay_part
 from ottla.pipeline.offsets import parse_offsets
 from ottla.pipeline.readers.files import FileBackend
 from ottla.pipeline.readers.wire import WireBackend

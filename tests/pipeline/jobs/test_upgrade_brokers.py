@@ -38,7 +38,7 @@ async def consumed(client: Client, topic: str, end: int) -> list[Row]:
     while offset < end:
         response = only(await client.call(fetch((topic, 0, offset), partition_max_bytes=900), 12))
         assert response.error_code == 0 and response.high_watermark == end
-        for position, header in batch.headers(response.records):
+        for position, header in formats.headers(response.records):
             assert batch.crc_matches(response.records, position, header)
             records = batch.records(response.records, position)
             found += [(r.offset, r.key, r.value, r.timestamp) for r in records if r.offset >= offset]

@@ -20,7 +20,6 @@ from ottla.pipeline.jobs.export.tasks import Form, Format
 from ottla.pipeline.jobs.verify.compare import compare
 from ottla.pipeline.jobs.verify.plan import plan
 from ottla.pipeline.jobs.verify.report import VerifyReport
-from ottla.pipeline.jobs.verify.settings import VerifySettings
 from ottla.pipeline.readers.files import FileBackend
 from ottla.pipeline.readers.wire import WireBackend
 from ottla.protocol.records.batch import Header, Record
@@ -98,8 +97,7 @@ def test_verify_records_after_export_not_compared(data: Path, kind: Format) -> N
 
 
 def test_verify_topics_are_named_and_match() -> None:
-    settings = VerifySettings(topics=["orders", "users"], like="o.*")
-    assert settings.selection() == Selection(topics=("orders",))
+    assert Selection.named(["orders", "users"], "o.*") == Selection(topics=("orders",))
 
 
 def changed(root: Path, path: str, change: Callable[[pa.Table], pa.Table]) -> None:

@@ -63,7 +63,9 @@ class Context:
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs the tasks here, one after the other."""
 
-    def run(spark: Any, items: Sequence[Any], task: Any, *, bytes_of: Any, **_: Any) -> Iterator[Any]:
+    def run(
+        spark: Any, items: Sequence[Any], task: Any, *, bytes_of: Any = spark_tasks.size_of, **_: Any
+    ) -> Iterator[Any]:
         for item in items:
             assert bytes_of(item) > 0 and str(item).endswith(".log")
             yield item, task(item)

@@ -17,7 +17,7 @@ import pytest
 from ottla.pipeline.cli import pipeline
 from ottla.pipeline.jobs import spark_tasks
 from ottla.pipeline.jobs.export import layout
-from ottla.pipeline.jobs.export.value_schemas import registry as registry_module
+from ottla.pipeline.jobs.export.value_schemas.sources import schema_of
 from ottla.protocol.records.batch import Record
 from ottla_testing.pipeline.export_samples import NOW_MS, a_log, tables
 from ottla_testing.pipeline.object_server import BUCKET, KEYS, object_server
@@ -41,7 +41,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def registry() -> Iterator[FakeRegistry]:
-    registry_module._by_id.cache_clear()
+    schema_of.cache_clear()
     with serving() as served:
         yield served
 

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline import write_exactly_once
 from ottla.pipeline.cli import add_arguments
-from ottla.pipeline.jobs.command import Job
-from ottla.pipeline.jobs.export.cli import JOB as EXPORT
-from ottla.pipeline.jobs.import_.cli import JOB as IMPORT
-from ottla.pipeline.jobs.replay.cli import JOB as REPLAY
+from ottla.pipeline.jobs.command import Job, Running
+from ottla.pipeline.jobs.export.cli import Command as Export
+from ottla.pipeline.jobs.import_.cli import Command as Import
+from ottla.pipeline.jobs.replay.cli import Command as Replay
 from ottla_testing.certificates import STORE_PASSWORD, Authority
 from ottla_testing.clients.securing import LISTENER, client_file, client_settings, encrypted
 from ottla_testing.clients.securing import PASSWORD as PASSWORD_OF_FILE
@@ -91,10 +91,10 @@ def test_jobs_log_in_by_their_files(spark: SparkSession, tmp_path: Path) -> None
         broker.send("t", "one")
         there = ["--bootstrap-server", other.bootstrap]
         at = ["--bootstrap-server", broker.bootstrap, "--command-config", file]
-        run(spark, EXPORT, [*at, "--topic", "t", "--to", lake])
-        run(spark, IMPORT, [lake, *at, "--to-topic", "imported"])
-        run(spark, REPLAY, ["--source", broker.bootstrap, "--source-config", file, "--topic", "t", *there])
-        run(spark, REPLAY, ["--source", other.bootstrap, "--topic", "t", *at, "--to-topic", "again"])
+        run(spark, Export(), [*at, "--topic", "t", "--to", lake])
+        run(spark, Import(), [lake, *at, "--to-topic", "imported"])
+        run(spark, Replay(), ["--source", broker.bootstrap, "--source-config", file, "--topic", "t", *there])
+        run(spark, Replay(), ["--source", other.bootstrap, "--topic", "t", *at, "--to-topic", "again"])
         for where, topic in ((broker, "imported"), (other, "t"), (broker, "again")):
             assert [record.value for record in where.records(topic)] == [b"one"], topic
 
@@ -104,6 +104,6 @@ def run(spark: SparkSession, job: Job, arguments: list[str]) -> None:
     add_arguments(parser, job)
     parsed = parser.parse_args(arguments)
     job.check(parsed)
-    report, code = job.run(spark, parsed, lambda line: None, None)
+    report, code = job.run(Running(spark, parsed, lambda line: None, None))
     assert code == 0 and report is not None
     assert PASSWORD_OF_FILE not in report.to_json()

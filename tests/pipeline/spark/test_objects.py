@@ -10,12 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ottla.broker.testing.embedded import Embedded
-from ottla.pipeline.jobs.command import Job
-from ottla.pipeline.jobs.export.cli import JOB as EXPORT
-from ottla.pipeline.jobs.export.settings import ExportSettings
-from ottla.pipeline.jobs.import_.job import import_records
-from ottla.pipeline.jobs.import_.settings import ImportSettings
-from ottla.pipeline.jobs.replay.cli import JOB as REPLAY
+from ottla.pipeline.jobs.command import Job, Running
+from ottla.pipeline.jobs.export.cli import Command as Export
+from ottla.pipeline.jobs.export.job import ExportSettings
+from ottla.pipeline.jobs.import_.job import ImportSettings, import_records
+from ottla.pipeline.jobs.replay.cli import Command as Replay
 from ottla_testing.pipeline.export_samples import checked
 from ottla_testing.pipeline.object_server import BUCKET, KEYS, ObjectServer, object_server
 from ottla_testing.pipeline.read_samples import by_aiokafka, write_directory
@@ -26,13 +25,13 @@ TOPICS = ["v1-gzip", "v2-zstd"]
 def ran(spark: SparkSession, job: Job, *arguments: str) -> Any:
     """Runs a command in this session, and returns its report."""
     parser = argparse.ArgumentParser()
-    for flag in ("--topic", "--topics"):
-        parser.add_argument(flag, action="append" if flag == "--topic" else "store")
+    parser.add_argument("--topic", action="append", dest="topics")
+    parser.add_argument("--topics", dest="like")
     parser.add_argument("--dry-run", action="store_true")
     job.add_arguments(parser)
     parsed = parser.parse_args(arguments)
     job.check(parsed)
-    report, code = job.run(spark, parsed, lambda line: None, None)
+    report, code = job.run(Running(spark, parsed, lambda line: None, None))
     assert code == 0
     return report
 
@@ -60,7 +59,7 @@ def test_export_and_import_through_objects(
             (old,), (new,) = sorted(data.glob(f"{topic}-*")), sorted(back.glob(f"{topic}-*"))
             assert [row[2:4] + row[5:] for row in by_aiokafka(new)] == [row[2:4] + row[5:] for row in by_aiokafka(old)]
         confs = [one for name, value in conf.items() for one in ("--store-conf", f"{name}={value}")]
-        ran(spark, EXPORT, str(data), "--to", url, "--topic", "v2-none", *confs)
+        ran(spark, Export(), str(data), "--to", url, "--topic", "v2-none", *confs)
         assert sum("v2-none" in line and "COPY" in line for line in store.log) == 1
 
 
@@ -83,8 +82,8 @@ def test_logs_as_objects_equal_logs_as_files(
         assert here == there and len(here) > 1000
         confs = [one for name, value in conf.items() for one in ("--store-conf", f"{name}={value}")]
         out = tmp_path / "out"
-        ran(spark, EXPORT, url, "--to", str(out), "--topic", "v2-zstd", *confs)
+        ran(spark, Export(), url, "--to", str(out), "--topic", "v2-zstd", *confs)
         assert [row.offset for row in checked(out)] == list(range(120))
         with Embedded() as broker:
-            ran(spark, REPLAY, url, "--bootstrap-server", broker.bootstrap, "--topic", "v2-zstd", *confs)
+            ran(spark, Replay(), url, "--bootstrap-server", broker.bootstrap, "--topic", "v2-zstd", *confs)
             assert len(broker.records("v2-zstd")) == 120

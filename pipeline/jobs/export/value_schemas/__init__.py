@@ -1,3 +1,1 @@
 """Schemas of values: where they come from (`registry`, `folder`), and the columns of JSON Schema and of Protobuf."""
-
-from __future__ import annotations

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from ..manifest import ExportError
-from .found import Schema
+from .sources import Schema
 
 DEPTH_MAX = 64
 _MICROS = pa.timestamp("us", tz="UTC")
@@ -42,7 +42,8 @@ _KINDS: tuple[tuple[type, str], ...] = ((bool, "boolean"), (int, "integer"), (fl
 def columns_of(schema: Schema) -> pa.DataType:
     """Returns the Arrow type of the values. Raises ExportError, which names the place in the schema."""
     documents = {name: _parsed(text, name) for name, text in schema.all_references().items()}
-    found = _Reader(_parsed(schema.text, "the schema"), documents).of_root()
+    root = _parsed(schema.text, "the schema")
+    found = _Reader(documents).type_of(root, root, "", 0)
     if not pa.types.is_struct(found):
         raise ExportError("a JSON schema must be of an object with properties to have columns")
     return found
@@ -59,23 +60,19 @@ def _parsed(text: str, name: str) -> Any:
 
 
 class _Reader:
-    """The types of one schema document and of those that it refers to."""
+    """The types of schemas in a document and in those that it refers to."""
 
-    def __init__(self, root: Any, documents: Mapping[str, Any]) -> None:
-        self._root = root
+    def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
 
-    def of_root(self) -> pa.DataType:
-        return self._type(self._root, self._root, "", 0)
-
-    def _type(self, node: Any, root: Any, at: str, depth: int) -> pa.DataType:
+    def type_of(self, node: Any, root: Any, at: str, depth: int) -> pa.DataType:
         if not isinstance(node, dict):
             raise _unsupported(at, "has no type")
         if depth > DEPTH_MAX:
             raise _unsupported(at, "is recursive, or nested too deeply")
         if "$ref" in node:
             target, of = self._target(node["$ref"], root, at)
-            return self._type(target, of, at, depth + 1)
+            return self.type_of(target, of, at, depth + 1)
         for name in ("oneOf", "anyOf", "allOf"):
             if name in node and "type" not in node and "properties" not in node:
                 return self._only(node[name], root, at, depth, name)
@@ -93,7 +90,7 @@ class _Reader:
             items = node.get("items")
             if not isinstance(items, dict):
                 raise _unsupported(at, "is an array without a type of its items")
-            return pa.list_(self._type(items, root, f"{at}[]", depth + 1))
+            return pa.list_(self.type_of(items, root, f"{at}[]", depth + 1))
         if kind == "string":
             return _FORMATS.get(node.get("format", ""), pa.string())
         return _SCALARS[kind]
@@ -102,14 +99,14 @@ class _Reader:
         properties = node.get("properties")
         if isinstance(properties, dict) and properties:
             fields = [
-                pa.field(name, self._type(of, root, f"{at}.{name}" if at else name, depth + 1))
+                pa.field(name, self.type_of(of, root, f"{at}.{name}" if at else name, depth + 1))
                 for name, of in properties.items()
             ]
             return pa.struct(fields)
         others = node.get("additionalProperties")
         if not isinstance(others, dict) or not others:
             raise _unsupported(at, "is an object without properties")
-        return pa.map_(pa.string(), self._type(others, root, f"{at}{{}}", depth + 1))
+        return pa.map_(pa.string(), self.type_of(others, root, f"{at}{{}}", depth + 1))
 
     def _only(self, choices: Any, root: Any, at: str, depth: int, name: str) -> pa.DataType:
         """Returns the type of the only choice besides null."""
@@ -118,7 +115,7 @@ class _Reader:
         others = [one for one in choices if not (isinstance(one, dict) and _is_null(one))]
         if len(others) != 1:
             raise _unsupported(at, f"has {len(others)} types by its {name}")
-        return self._type(others[0], root, at, depth + 1)
+        return self.type_of(others[0], root, at, depth + 1)
 
     def _target(self, reference: Any, root: Any, at: str) -> tuple[Any, Any]:
         """Returns the schema that `$ref` names, and its document."""

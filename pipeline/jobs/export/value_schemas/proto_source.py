@@ -19,23 +19,15 @@ SCALARS = frozenset(
 DEPTH_MAX = 32
 TEXT_MAX = 4 << 20
 
+WRAPPED = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+"""The scalars that have a message with a value of that type, such as StringValue."""
+
 WELL_KNOWN = {
     "google/protobuf/timestamp.proto": "message Timestamp { int64 seconds = 1; int32 nanos = 2; }",
     "google/protobuf/duration.proto": "message Duration { int64 seconds = 1; int32 nanos = 2; }",
     "google/protobuf/any.proto": "message Any { string type_url = 1; bytes value = 2; }",
     "google/protobuf/wrappers.proto": " ".join(
-        f"message {kind}Value {{ {scalar} value = 1; }}"
-        for kind, scalar in (
-            ("Double", "double"),
-            ("Float", "float"),
-            ("Int64", "int64"),
-            ("UInt64", "uint64"),
-            ("Int32", "int32"),
-            ("UInt32", "uint32"),
-            ("Bool", "bool"),
-            ("String", "string"),
-            ("Bytes", "bytes"),
-        )
+        f"message {kind}Value {{ {kind.lower()} value = 1; }}" for kind in WRAPPED
     ),
 }
 """Files that every compiler brings along."""
@@ -107,19 +99,17 @@ def parse(text: str, imports: Mapping[str, str]) -> Source:
     seen: set[str] = set()
 
     def add(name: str, source: str, depth: int) -> _File:
-        file = _File(source, name)
+        file = _File(source, name, found, pending)
         if depth > DEPTH_MAX:
             raise ExportError(f"the Protobuf schema has more than {DEPTH_MAX} imports in a chain")
         for other in file.imports:
             if other not in seen and (known := WELL_KNOWN.get(other)) is not None:
                 seen.add(other)
-                known = f'syntax = "proto3"; package google.protobuf; {known}'
-                _take(found, pending, _File(known, other))
+                _File(f'syntax = "proto3"; package google.protobuf; {known}', other, found, pending)
             elif other not in seen and other in imports:
                 seen.add(other)
                 add(other, imports[other], depth + 1)
             # Any other one may hold options only, such as confluent/meta.proto; a missing type is found below.
-        _take(found, pending, file)
         return file
 
     found.messages = add("the Protobuf schema", text, 0).messages
@@ -130,12 +120,6 @@ def parse(text: str, imports: Mapping[str, str]) -> Source:
         if one.type in found.by_name and not one.repeated and one.key is None:
             one.has_presence = True
     return found
-
-
-def _take(found: Source, pending: list[tuple[Field, str]], file: _File) -> None:
-    found.by_name |= file.by_name
-    found.enums |= file.enums
-    pending += file.pending
 
 
 def _resolved(found: Source, of: Field, scope: str) -> str:
@@ -153,14 +137,13 @@ def _resolved(found: Source, of: Field, scope: str) -> str:
 
 
 class _File:
-    """The declarations of one file. `pending` are all fields with the scope in which their types are resolved."""
+    """The imports and top messages of one file. All its types are added to `found`, and to `pending` its fields with
+    the scope in which their types are resolved."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, found: Source, pending: list[tuple[Field, str]]) -> None:
         self.imports: list[str] = []
         self.messages: list[Message] = []
-        self.by_name: dict[str, Message] = {}
-        self.enums: dict[str, dict[int, str]] = {}
-        self.pending: list[tuple[Field, str]] = []
+        self._found, self._pending = found, pending
         self._name = name
         self._package = ""
         self._implicit = False  # whether a plain field has no presence: proto3
@@ -238,14 +221,15 @@ class _File:
             raise ExportError(f"{self._name} has messages nested deeper than {DEPTH_MAX}")
         name = self._next()
         made = Message(f"{scope}.{name}" if scope else name)
-        self.by_name[made.full_name] = made
+        self._found.by_name[made.full_name] = made
         self._expect("{")
         while (word := self._next()) != "}":
-            if word == "message" and self._tokens[self._at + 1 : self._at + 2] == ["{"]:
+            is_block = self._tokens[self._at + 1 : self._at + 2] == ["{"]  # else a field with a type of that name
+            if word == "message" and is_block:
                 made.nested.append(self._message(made.full_name, depth + 1))
-            elif word == "enum" and self._tokens[self._at + 1 : self._at + 2] == ["{"]:
+            elif word == "enum" and is_block:
                 self._enum(made.full_name)
-            elif word == "oneof" and self._tokens[self._at + 1 : self._at + 2] == ["{"]:
+            elif word == "oneof" and is_block:
                 self._oneof(made)
             elif word in ("option", "reserved", "extensions", "extend"):
                 self._skip()
@@ -285,7 +269,7 @@ class _File:
         has_presence = not repeated and key is None and (bool(oneof) or label != "" or explicit)
         found = Field(name, number, word, repeated, key, has_presence, oneof)
         made.fields.append(found)
-        self.pending.append((found, made.full_name))
+        self._pending.append((found, made.full_name))
 
     def _options(self) -> str:
         """Skips the options of a field. Returns the value of `features.field_presence`."""
@@ -313,7 +297,7 @@ class _File:
                     raise self._wrong(f"{word} of the enum {name} has no number")
                 names.setdefault(number, word)  # the first of several names for a number
                 self._skip()
-        self.enums[f"{scope}.{name}" if scope else name] = names
+        self._found.enums[f"{scope}.{name}" if scope else name] = names
 
 
 def _tokens(text: str, name: str) -> Iterator[str]:
