@@ -7,18 +7,17 @@ Guide, and the checks of its KafkaSourceProvider.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import unquote, urlsplit
 
 from ..client.net.security import Settings
 from ..protocol.limits import INT32_MAX, INT64_MAX
+from ..protocol.names import did_you_mean
 from .backend import OnCorrupt, Selection, Wanted
-from .objects.places import is_url
+from .objects.places import is_url, local_path
 from .offsets import (
     EARLIEST,
     LATEST,
@@ -122,7 +121,6 @@ class SourceOptions:
     """
 
     source: Source
-    streaming: bool
     paths: tuple[str, ...]
     kafka: Mapping[str, str]
     selection: Selection
@@ -226,7 +224,6 @@ def parse(options: Mapping[str, str], source: Source, streaming: bool | None) ->
     delay = given.text("maxTriggerDelay")
     found = SourceOptions(
         source=source,
-        streaming=bool(streaming),
         paths=_paths(given, source),
         kafka=kafka,
         selection=_selection(given),
@@ -273,15 +270,14 @@ def _store(given: _Given, source: Source) -> tuple[tuple[str, str], ...]:
 
 def _check_names(given: _Given, source: Source) -> list[str]:
     """Refuses unknown names. Returns notes on options without effect."""
-    known = {name.lower(): name for name in OPTIONS}
+    known = {name.lower() for name in OPTIONS}
     idle = {name.lower(): name for name in NOT_ACTED_ON}
     notes: list[str] = []
     for name in given.names():
         if name in idle:
             notes.append(f"option {idle[name]} has no effect here: {NOT_ACTED_ON[idle[name]]}")
         elif name not in known and not name.startswith(("kafka.", STORE)) and name not in _SPARKS_OWN:
-            near = difflib.get_close_matches(name, [*known, *idle], n=1, cutoff=0.6)
-            hint = f"; did you mean {(known | idle)[near[0]]}?" if near else f"; use {', '.join(OPTIONS)} or kafka.*"
+            hint = did_you_mean(name, [*OPTIONS, *NOT_ACTED_ON]) or f"; use {', '.join(OPTIONS)} or kafka.*"
             raise OptionError(f"{source} has no option {name}{hint}")
     if source == "ottla_batches":
         for name in _ONLY_RECORDS:
@@ -332,12 +328,11 @@ def _paths(given: _Given, source: Source) -> tuple[str, ...]:
 
 def _local(path: str) -> str:
     """Returns the local path of a path or a file: URL, which Spark may have made of it."""
-    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path) or is_url(path):
+    if is_url(path):
         return path
-    url = urlsplit(path)
-    if url.scheme.lower() != "file" or url.netloc not in ("", "localhost"):
+    if (found := local_path(path)) is None:
         raise OptionError(f"path {path!r}: only directories that are mounted on every worker, and objects, can be read")
-    return unquote(url.path)
+    return found
 
 
 def _selection(given: _Given) -> Selection:

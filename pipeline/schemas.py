@@ -45,12 +45,8 @@ def schema(options: SourceOptions) -> StructType:
     """Returns the schema of the rows for Spark when the user gives none. Raises OptionError."""
     chosen = columns(options)
     _check_needs(options, chosen)
-    return _struct(chosen, fields(options))
-
-
-def ddl(found: StructType) -> str:
-    """Returns a schema in SQL's form: "key binary, offset bigint"."""
-    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in found.fields)
+    known = fields(options)
+    return StructType([StructField(name, from_arrow_type(known[name].type), nullable=True) for name in chosen])
 
 
 def checked(given: StructType, options: SourceOptions) -> tuple[str, ...]:
@@ -81,10 +77,6 @@ def _check_needs(options: SourceOptions, chosen: Sequence[str]) -> None:
     if options.on_corrupt == "emit" and CRC_OK not in chosen:
         by = "columns" if options.source == "ottla_batches" else "metadata=true"
         raise OptionError(f"onCorrupt=emit needs the column {CRC_OK}, which {by} gives")
-
-
-def _struct(chosen: Sequence[str], known: Mapping[str, pa.Field]) -> StructType:
-    return StructType([StructField(name, from_arrow_type(known[name].type), nullable=True) for name in chosen])
 
 
 def _unknown(name: str, options: SourceOptions) -> str:

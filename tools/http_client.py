@@ -32,11 +32,11 @@ class Unreachable(Exception):
     """No control plane responds at the address, or it failed (HTTP 5xx); the text is one line."""
 
 
-def control_client(given: argparse.Namespace, environ: Mapping[str, str], timeout_seconds: float) -> Client | None:
-    """Returns the client for these flags and variables; None without an address. Raises Wrong."""
+def control_client(given: argparse.Namespace, environ: Mapping[str, str], timeout_seconds: float) -> Client:
+    """Returns the client for these flags and variables. Raises Wrong, also without an address."""
     address = given.control or environ.get(VARIABLE)
     if not address:
-        return None
+        raise Wrong(f"no address of a control plane: give --control http://HOST:PORT, or set {VARIABLE}")
     try:
         token = given_token(given.control_token_file, environ)
     except ConfigError as error:
@@ -72,13 +72,7 @@ class Client:
             handlers.append(urllib.request.HTTPSHandler(context=_trusting(authorities)))
         self._opener = urllib.request.build_opener(*handlers)
 
-    def request(
-        self,
-        method: str,
-        *path: str | int,
-        body: Any = None,
-        query: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def request(self, method: str, *path: str | int, body: Any = None, query: Mapping[str, Any] | None = None) -> Any:
         """Sends `method` to the path made of these parts and returns the JSON of the response.
 
         Raises Wrong or Unreachable.
@@ -96,13 +90,11 @@ class Client:
                 raw = response.read(MAX_RESPONSE_BYTES)
                 if response.length:  # the connection closed early, or the body exceeds the limit
                     raise Unreachable(self.strange())
-                return self._read(raw)
+            return json.loads(raw)
         except urllib.error.HTTPError as error:
             with error:
                 message = _message(error)
             raise (Wrong if 400 <= error.code < 500 else Unreachable)(message) from error
-        except TimeoutError as error:
-            raise Unreachable(f"{self.url} sent no response within {self._timeout_seconds:g} s") from error
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
@@ -112,10 +104,6 @@ class Client:
                 raise Unreachable(f"{why}; give its authority with --control-ca FILE") from error
             detail = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
             raise Unreachable(f"no control plane at {self.url}: {detail}") from error
-
-    def _read(self, raw: bytes) -> Any:
-        try:
-            return json.loads(raw)
         except (ValueError, RecursionError) as error:
             raise Unreachable(self.strange()) from error
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from ..protocol.imports import quick_imports
 from ..protocol.mistakes import complain
-from .interrupted import INTERRUPTED
 
+INTERRUPTED = 130  # exit code of a command that Ctrl-C interrupts, by the convention of shells: 128 + SIGINT
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Run a broker": {
         "serve": ("tools.serve:serve", "start a broker"),
@@ -63,7 +63,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Replay recorded requests": {
         "replay": ("tools.replay.command:replay", "send a recording to another broker and report different responses"),
-        "diff": ("tools.replay.diff:diff", "compare two recordings, or two brokers under one recording"),
+        "diff": ("tools.replay.command:diff", "compare two recordings, or two brokers under one recording"),
     },
     "Process logs with Spark": {
         "pipeline": ("pipeline.cli:pipeline", "audit, census, compact, export, import, replay, upgrade"),

@@ -29,6 +29,16 @@ if TYPE_CHECKING:
     from ..protocol.schema import Versions
 
 
+def api_name(api_key: int) -> str:
+    """Returns the name of an API, or its key if no release has it."""
+    return api_names().get(api_key, f"API key {api_key}")
+
+
+def range_text(versions: Versions) -> str:
+    """Returns a text such as `v3-v12`, or `v0` for a single version."""
+    return f"v{versions.first}" + (f"-v{versions.last}" if versions.last > versions.first else "")
+
+
 def behaviour_of(played: Profile) -> dict[str, Any]:
     """Returns name -> value of all behaviours of a profile."""
     return dataclasses.asdict(played.behaviour)

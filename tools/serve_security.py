@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..broker.config.serve_options import WILDCARDS, StartupError, format_address
+from ..broker.config.serve_options import StartupError
 from ..broker.errors import ConfigError
 from ..broker.testing.client_settings import client_settings, properties
 from ..broker.testing.security import ADMIN, CLIENT_FILE, STATE, Security, made
@@ -40,7 +40,7 @@ def write(security: Security, running: Running) -> None:
     try:
         security.write(str(folder), with_state=True)
         for user in security.known or (None,):
-            settings = client_settings("java", _bootstrap(running), security, user)
+            settings = client_settings("java", running.bootstrap(0, LOCALHOST), security, user)
             name = CLIENT_FILE if user in (ADMIN, None) else f"security-{user}.properties"
             security.add(name, properties(settings).encode())
     except OSError as error:
@@ -50,11 +50,3 @@ def write(security: Security, running: Running) -> None:
 def announce(security: Security) -> None:
     """Prints where the settings of clients are."""
     print(f"ottla security {security.word}, settings of clients in {security.path(CLIENT_FILE)}", flush=True)
-
-
-def _bootstrap(running: Running) -> str:
-    """Returns the addresses, node by node, at which clients on this machine reach the first listener."""
-    listeners = running.state.options.listeners
-    ports = [sock.getsockname()[1] for sock in running.sockets[:: len(listeners)]]
-    host = LOCALHOST if listeners[0].host in WILDCARDS else listeners[0].host
-    return ",".join(format_address(host, port) for port in ports)

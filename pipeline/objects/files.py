@@ -11,6 +11,7 @@ Errors are OSError, without the text of requests, which may have signatures.
 from __future__ import annotations
 
 import errno
+import io
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,6 +27,12 @@ from obstore import exceptions
 from ...storage.io.files import File, Files
 from . import web
 from .lock import ObjectLock, Timing
+
+AHEAD_BYTES = 64 << 10
+"""Read after the requested bytes: the header of the next batch is there."""
+
+TAIL_BYTES = 64 << 10
+"""Read at once where the last bytes are wanted: the footers of most Parquet files."""
 
 PARALLEL = 16
 """Requests at the same time, where there are many."""
@@ -100,24 +107,35 @@ def _head(store: Any, key: str) -> Any:
         return obstore.get(store, key).meta
 
 
-class _Reader:
-    """An object open for reading: each read is a request."""
+class OpenObject:
+    """An object open for reading. Memory: the bytes of the last read, and some after them.
 
-    def __init__(self, store: Any, key: str, path: str) -> None:
-        self._store, self._key, self._path = store, key, path
-        with _errors(path):
-            self._size = int(_head(store, key)["size"])
+    The bytes that the last read and the next one have in common are not requested again. A read at the end returns
+    fewer bytes. Raises OSError.
+    """
+
+    def __init__(self, files: ObjectFiles, path: str) -> None:
+        self._files, self._path = files, path
+        self._size = files.size(path)
+        self._start = 0
+        self._kept = b""
 
     def size(self) -> int:
         return self._size
 
     def read(self, position: int, length: int) -> bytes:
-        if position + length > self._size:
-            raise OSError(errno.EIO, f"object ends {position + length - self._size} bytes early", self._path)
-        with _errors(self._path):
-            return (
-                obstore.get_range(self._store, self._key, start=position, length=length).to_bytes() if length else b""
-            )
+        end = min(position + length, self._size)
+        if position >= end:
+            return b""
+        at = position - self._start
+        if at < 0 or at > len(self._kept):
+            at, self._kept = 0, b""
+        if at + end - position > len(self._kept):
+            front = self._kept[at:]
+            begin = position + len(front)
+            more = min(end + AHEAD_BYTES, self._size) - begin
+            self._kept, self._start, at = front + self._files.range(self._path, begin, more), position, 0
+        return self._kept[at : at + end - position]
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         raise OSError(errno.EROFS, "objects are written as a whole", self._path)
@@ -129,7 +147,7 @@ class _Reader:
         pass
 
     def close(self) -> None:
-        pass
+        self._kept = b""
 
 
 class _Upload:
@@ -197,7 +215,7 @@ class ObjectFiles(Files):
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Opens an object to read it, or with `create` begins a new one, which replaces an older one at `sync`."""
-        return _Upload(self, path) if create else _Reader(self.store, self._key(path), path)
+        return _Upload(self, path) if create else OpenObject(self, path)
 
     def read_bytes(self, path: str) -> bytes:
         return self.get(path).data
@@ -209,7 +227,8 @@ class ObjectFiles(Files):
     def exists(self, path: str) -> bool:
         """Returns whether there is an object with this name; a folder is none."""
         try:
-            self.size(path)
+            with _errors(path):
+                _head(self.store, self._key(path))
         except FileNotFoundError:
             return False
         return True
@@ -312,10 +331,8 @@ class ObjectFiles(Files):
             with _errors(path):
                 return obstore.put(self.store, self._key(path), data, mode="create")["e_tag"] or ""
         except (FileExistsError, Conflict):
-            with suppress(FileNotFoundError):
-                found = self.get(path)
-                if found.data == data:
-                    return found.tag
+            if (tag := self._tag_of(path, data)) is not None:
+                return tag
             raise FileExistsError(errno.EEXIST, "the object exists", path) from None
 
     def swap(self, path: str, data: bytes, tag: str) -> str:
@@ -324,11 +341,16 @@ class ObjectFiles(Files):
             with _errors(path):
                 return obstore.put(self.store, self._key(path), data, mode={"e_tag": tag})["e_tag"] or ""
         except (FileNotFoundError, FileExistsError, Conflict):
-            with suppress(FileNotFoundError):
-                found = self.get(path)
-                if found.data == data:
-                    return found.tag
+            if (found := self._tag_of(path, data)) is not None:
+                return found
             raise Conflict(errno.EBUSY, "the object was replaced meanwhile", path) from None
+
+    def _tag_of(self, path: str, data: bytes) -> str | None:
+        """Returns the version of an object with these bytes; None for another one."""
+        with suppress(FileNotFoundError):
+            found = self.get(path)
+            return found.tag if found.data == data else None
+        return None
 
     def copy(self, source: str, target: str) -> None:
         """Copies in the store. Raises FileNotFoundError without the source."""
@@ -339,18 +361,9 @@ class ObjectFiles(Files):
     def copy_all(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Copies each source to its target, several at the same time. Raises the first error, once all that began have
         ended."""
-        if len(pairs) <= 1:
-            for pair in pairs:
-                self.copy(*pair)
-            return
         with ThreadPoolExecutor(PARALLEL) as pool:
-            begun = [pool.submit(self.copy, *pair) for pair in pairs]
-            try:
-                for one in begun:
-                    one.result()
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
+            for _ in pool.map(lambda pair: self.copy(*pair), pairs):
+                pass
 
     def remove_all(self, paths: Iterable[str]) -> None:
         """Deletes objects, missing ones as well; on S3 a thousand in one request."""
@@ -393,3 +406,63 @@ class ObjectFiles(Files):
         """Returns bytes of an object, fewer at its end."""
         with _errors(path):
             return obstore.get_range(self.store, self._key(path), start=position, length=length).to_bytes()
+
+
+class ObjectTree(ObjectFiles):
+    """Objects for reading. The sizes of a list are those of the objects in it: no request for each of them."""
+
+    def __init__(self, files: ObjectFiles) -> None:
+        super().__init__(files.root, files.store)
+        self._sizes: dict[str, dict[str, int]] = {}
+
+    def list(self, path: str) -> list[str]:
+        found = self.entries(path)
+        self._sizes[path] = {name: size for name, size in found.items() if size is not None}
+        return list(found)
+
+    def size(self, path: str) -> int:
+        folder, _, name = path.rpartition("/")
+        known = self._sizes.get(folder, {}).get(name)
+        return super().size(path) if known is None else known
+
+
+class ObjectReader(io.RawIOBase):
+    """An object open for reading. Memory: the bytes of one read, and the tail. Raises OSError."""
+
+    def __init__(self, files: ObjectFiles, path: str) -> None:
+        self._files, self._path = files, path
+        self._size = files.size(path)
+        self._position = 0
+        self._tail: bytes | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def tell(self) -> int:  # words: quoted
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._size - self._position)
+        length = left if size is None or size < 0 else min(size, left)
+        data = self._range(self._position, length) if length else b""
+        self._position += len(data)
+        return data
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def _range(self, position: int, length: int) -> bytes:
+        first = max(0, self._size - TAIL_BYTES)
+        if position < first:
+            return self._files.range(self._path, position, length)
+        if self._tail is None:
+            self._tail = self._files.range(self._path, first, self._size - first)
+        return self._tail[position - first : position - first + length]

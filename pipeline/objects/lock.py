@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 _log = logging.getLogger(__name__)
 
@@ -45,22 +45,10 @@ class Timing:
     renews: bool = True
 
 
-class Objects(Protocol):
-    """The operations that a lock needs; `ObjectFiles` has them."""
-
-    def create(self, path: str, data: bytes) -> str: ...
-
-    def swap(self, path: str, data: bytes, tag: str) -> str: ...
-
-    def get(self, path: str) -> Any: ...
-
-    def remove(self, path: str) -> None: ...
-
-
 class ObjectLock:
-    """A held lock; made only if it could be taken. Raises BlockingIOError, OSError."""
+    """A held lock among these `ObjectFiles`; made only if it could be taken. Raises BlockingIOError, OSError."""
 
-    def __init__(self, files: Objects, path: str, timing: Timing) -> None:
+    def __init__(self, files: Any, path: str, timing: Timing) -> None:
         self.path = path
         self._files, self._timing = files, timing
         self._owner = uuid.uuid4().hex

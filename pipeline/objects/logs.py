@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from ...storage import inspect
 from ...storage.io.files import Files
+from ..backend import as_read_error
 from ..extras import needed
 from .places import TIERED, Place, StoreError, is_url
 from .tiered import TieredPlace, TieredTree
@@ -70,8 +71,8 @@ def _tree(place: LogPlace) -> Files:
         remote, local = map(files_of, place.parts)
         return TieredTree(place, remote, local)
     with needed():
-        from .tree import ObjectTree
-    return ObjectTree(place)
+        from .files import ObjectTree
+    return ObjectTree(place.files())
 
 
 def absolute(path: str) -> str:
@@ -90,6 +91,15 @@ def on_this_machine(path: str) -> str | None:
 def followed(path: str) -> str:
     """Returns `inspect.followed` of a path; objects have no links."""
     return path.rstrip("/") if is_url(path) else inspect.followed(path)
+
+
+def partitions_at(path: str) -> tuple[list[inspect.PartitionFolder], bool]:
+    """Returns the partitions of a log directory, or the one of a partition's folder, and whether it is such a folder.
+    Raises ReadError."""
+    with as_read_error():
+        path, files = followed(path), files_of(path)
+        own = inspect.partition_folder(path, files)
+        return ([own], True) if own is not None else (inspect.partitions(path, files), False)
 
 
 def is_missing(path: str) -> bool:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
+from ...storage.io.files import Files, SharedFiles
 from ..backend import ReadError
 from ..extras import needed
 
@@ -62,6 +63,14 @@ def is_url(path: str) -> bool:
     return match is not None and match[1].lower() in READABLE
 
 
+def local_path(path: str) -> str | None:
+    """Returns the local path of a path or a file: URL; None for the URL of another file system."""
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path):
+        return path
+    url = urlsplit(path)
+    return unquote(url.path) if url.scheme.lower() == "file" and url.netloc in ("", "localhost") else None
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A prefix in a store, and the settings of the store; picklable, without credentials."""
@@ -106,9 +115,14 @@ class Place:
         options = {name: value for name, value in self.conf if name not in _RETRY}
         if options.pop("anonymous", "").lower() == "true":
             options["skip_signature"] = "true"
-        if _is_plain(self.conf):
+        if any(name.endswith("endpoint") and value.startswith("http://") for name, value in self.conf):  # without TLS
             options.setdefault("allow_http", "true")
         return options
+
+
+def files_of(place: Place | None) -> Files:
+    """Returns the objects of a place, or the files of folders."""
+    return SharedFiles() if place is None else place.files()
 
 
 def _certificates(given: str) -> str:
@@ -122,11 +136,6 @@ def _certificates(given: str) -> str:
     if "-----BEGIN" not in text:
         raise StoreError(f"root_certificate {given} has no certificate in PEM format")
     return text
-
-
-def _is_plain(conf: Conf) -> bool:
-    """Returns whether an endpoint has no TLS."""
-    return any(name.endswith("endpoint") and value.startswith("http://") for name, value in conf)
 
 
 @functools.lru_cache(maxsize=64)

@@ -13,7 +13,7 @@ import pytest
 from ottla.broker import Embedded
 from ottla.client import Admin, Producer
 from ottla.client.admin.admin import NewTopic
-from ottla.client.net.config_file import security_values
+from ottla.client.net.options import security_values
 from ottla.tools.kafka import broker_api_versions
 from ottla.tools.main import main, names
 from ottla_testing.certificates import Authority

@@ -9,7 +9,6 @@ import pytest
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.metadata.topics import Topic
-from ottla.client import mirror as engine
 from ottla.protocol.records import batch, legacy
 from ottla.storage.check.directory import Verification
 from ottla.storage.errors import StorageError
@@ -137,7 +136,7 @@ class Stopped(Exception):
 
 async def test_interrupted_mirror_is_completed_by_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
-    monkeypatch.setattr(engine, "FETCH_BYTES", 2000)
+    monkeypatch.setattr(tool, "FETCH_BYTES", 2000)
     async with running(source, clock=ManualClock(T0)) as broker:
         await broker.topic("t")
         write(broker, "t", 60)

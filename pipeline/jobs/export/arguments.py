@@ -7,10 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from ...objects.logs import places_of
-from ...objects.places import Place, is_url
+from ...objects.places import Place, is_url, local_path
 from ...offsets import AtOffsets, AtTime, Limit, parse_offsets
 from .manifest import ExportError
 from .plan import FROM_START, TO_END
@@ -21,9 +20,12 @@ FILE_BYTES_MAX = 4 << 30
 """The largest file for object stores: some copy objects of at most 5 GiB."""
 
 
-def limit(text: str, name: str) -> Limit:
+def limit(text: str | Limit, name: str) -> Limit:
     """Parses `earliest`, `latest`, a time (2026-11-21, 2026-11-21T08:00:00Z, UTC by default, or epoch milliseconds), or
-    offsets by partition as JSON. Raises ExportError or OptionError, which name the argument `name`."""
+    offsets by partition as JSON; a limit stays as it is. Raises ExportError or OptionError, which name the argument
+    `name`."""
+    if not isinstance(text, str):
+        return text
     text = text.strip()
     if text.lower() in ("earliest", "latest"):
         return FROM_START if text.lower() == "earliest" else TO_END
@@ -47,15 +49,12 @@ def folder(path: str) -> str:
     systems."""
     if is_url(path):
         return path.rstrip("/")
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path):
-        url = urlsplit(path)
-        if url.scheme.lower() != "file" or url.netloc not in ("", "localhost"):
-            raise ExportError(
-                f"cannot export to {path}: it must be a folder mounted here and on the workers, or the URL of objects,"
-                " such as s3://bucket/prefix"
-            )
-        path = unquote(url.path)
-    return os.path.abspath(path)
+    if (found := local_path(path)) is None:
+        raise ExportError(
+            f"cannot export to {path}: it must be a folder mounted here and on the workers, or the URL of objects,"
+            " such as s3://bucket/prefix"
+        )
+    return os.path.abspath(found)
 
 
 def objects(

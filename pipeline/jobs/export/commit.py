@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ....storage.io.files import Files, Lock, SharedFiles, write_atomically
+from ...objects.places import Place, files_of
 from . import layout
 from .manifest import Commit, Exported, ExportError, Manifest, document_name, parse, paths
 from .tasks import Format, Work, Written
@@ -44,16 +45,10 @@ class Settings:
     adds_columns: bool = field(default=False, compare=False)
 
     def to_json(self) -> bytes:
-        read: dict[str, Any] = {
-            "version": 1,
-            "format": self.format,
-            "isolation": self.isolation,
-            "decoding": self.decoding,
-        }
-        if self.table is not None:
-            read["table"] = self.table
-        if self.key_decoding is not None:
-            read["key_decoding"] = self.key_decoding
+        read: dict[str, Any] = {"version": 1, "format": self.format, "isolation": self.isolation}
+        read["decoding"] = self.decoding
+        more = {"table": self.table, "key_decoding": self.key_decoding}
+        read |= {name: value for name, value in more.items() if value is not None}
         return json.dumps(read, indent=1).encode() + b"\n"
 
     @classmethod
@@ -204,38 +199,45 @@ class Committer:
         """Writes a small file as a whole, durably."""
         write_atomically(files, path, data)
 
+    def _path(self, name: str) -> str:
+        return os.path.join(self.root, name)
+
     # -- recovery
 
     def _recover(self) -> None:
+        self._sweep()
         self.manifest = Manifest.read(self._files, self.root)
-        place = os.path.join(self.root, layout.PENDING)
-        done = self.table.version() if self.table is not None else None
+        place, done = self._path(layout.PENDING), self.table.version() if self.table is not None else None
         if self._files.exists(place):
             pending = parse(self._files.read_bytes(place), place)
-            if pending.number != self.manifest.number + 1:
+            if not self._may_follow(pending.number):
                 raise ExportError(f"{place} does not follow document {document_name(self.manifest.number)}")
-            if done is not None and done >= pending.number:
-                self._end(pending)
-            else:
-                self._undo(pending)
+            self._settle(pending, is_in_table=done is not None and done >= pending.number)
         if done is not None and done > self.manifest.number:
             raise ExportError(f"{self.root} lacks manifest documents up to {document_name(done)}, which its table has")
-        self._sweep()
 
-    def _undo(self, pending: Commit) -> None:
+    def _may_follow(self, number: int) -> bool:
+        """Returns whether an interrupted commit may have this number."""
+        return number == self.manifest.number + 1
+
+    def _settle(self, pending: Commit, *, is_in_table: bool) -> None:
+        """Completes an interrupted commit, or undoes it."""
+        if is_in_table:
+            self._end(pending)
+            return
         folders = set()
-        for path in paths(pending.exported):
+        for path in map(self._path, paths(pending.exported)):
             with contextlib.suppress(FileNotFoundError):
-                self._files.remove(os.path.join(self.root, path))
-                folders.add(os.path.dirname(os.path.join(self.root, path)))
+                self._files.remove(path)
+                folders.add(os.path.dirname(path))
         for folder in folders:
             self._files.sync_directory(folder)
-        self._files.remove(os.path.join(self.root, layout.PENDING))
-        self._files.sync_directory(os.path.join(self.root, layout.OWN))
+        self._files.remove(self._path(layout.PENDING))
+        self._files.sync_directory(self._path(layout.OWN))
 
     def _sweep(self) -> None:
         """Removes the uncommitted files of tasks."""
-        folder = os.path.join(self.root, layout.UNFINISHED)
+        folder = self._path(layout.UNFINISHED)
         for name in self._files.list(folder):
             with contextlib.suppress(FileNotFoundError):
                 self._files.remove(os.path.join(folder, name))
@@ -275,10 +277,10 @@ class Committer:
             return
         self._is_broken = True  # until the commit succeeds: another one would overwrite the pending document
         commit = Commit(self.manifest.number + 1, tuple(one for one, _ in waiting))
-        self._write(self._files, os.path.join(self.root, layout.PENDING), commit.to_json())
+        self._write(self._files, self._path(layout.PENDING), commit.to_json())
         self._publish(
             [
-                (name, os.path.join(self.root, file.path))
+                (name, self._path(file.path))
                 for exported, names in waiting
                 for name, file in zip(names, exported.files, strict=True)
             ]
@@ -294,7 +296,7 @@ class Committer:
         for name, target in named:
             self._make(os.path.dirname(target))
             try:
-                self._files.replace(os.path.join(self.root, layout.UNFINISHED, name), target)
+                self._files.replace(self._path(f"{layout.UNFINISHED}/{name}"), target)
             except FileNotFoundError as error:
                 raise ExportError(
                     f"a task wrote {layout.UNFINISHED}/{name}, but it is missing in {self.root}: the folder must be "
@@ -305,11 +307,11 @@ class Committer:
             self._files.sync_directory(folder)
 
     def _end(self, commit: Commit) -> None:
-        folder = os.path.join(self.root, layout.MANIFEST)
+        folder = self._path(layout.MANIFEST)
         place = os.path.join(folder, document_name(commit.number))
-        self._files.replace(os.path.join(self.root, layout.PENDING), place)
+        self._files.replace(self._path(layout.PENDING), place)
         self._files.sync_directory(folder)
-        self._files.sync_directory(os.path.join(self.root, layout.OWN))
+        self._files.sync_directory(self._path(layout.OWN))
         self.manifest.take(commit)
 
     def _make(self, folder: str) -> None:
@@ -322,10 +324,10 @@ class Committer:
             self._files.sync_directory(folder)
 
 
-def stored(root: str, files: Files | None = None) -> Settings | None:
+def stored(root: str, place: Place | None = None) -> Settings | None:
     """Returns the settings of an earlier export into a folder, None without one. Raises ExportError, OSError."""
-    disk, place = files if files is not None else SharedFiles(), os.path.join(root, layout.SETTINGS)
-    return Settings.parse(disk.read_bytes(place), root) if disk.exists(place) else None
+    files, path = files_of(place), os.path.join(root, layout.SETTINGS)
+    return Settings.parse(files.read_bytes(path), root) if files.exists(path) else None
 
 
 def check(root: str, settings: Settings, files: Files | None = None) -> Manifest:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ....storage.io.files import Files, SharedFiles
-from ..iceberg_catalog import CatalogTable, as_error, in_folder, loaded, location_of
+from ...objects.places import Place, files_of
+from ..iceberg_catalog import CatalogTable, as_error, in_folder, loaded, location_of, of_objects
 from . import layout
 from .delta import offsets_json
 from .manifest import Commit, Exported, ExportedFile, ExportError, commits
@@ -50,20 +50,19 @@ def own_table(root: str, description: str | None) -> CatalogTable | None:
 
 
 class IcebergTable:
-    """The table of the export in a folder, created if the export is new. Raises ExportError; MissingExtra without
-    pyiceberg."""
+    """The table of the export in a folder, or in a place of objects, created if the export is new. Raises ExportError;
+    MissingExtra without pyiceberg."""
 
-    def __init__(self, root: str, schema: pa.Schema, of: CatalogTable, files: Files | None = None) -> None:
-        self._root = root
-        self._of = of
+    def __init__(self, root: str, schema: pa.Schema, of: CatalogTable, place: Place | None = None) -> None:
+        self._root, self._place = root, place
+        self._of = of if place is None else of_objects(of, dict(place.conf))
         self._location = location_of(root)
         self._columns = pa.schema([*schema, *layout.PARTITIONING])
-        disk = files if files is not None else SharedFiles()
         self._catalog: Any = None
         try:
             with self._as_export_error("cannot be opened"):
-                self._catalog = loaded(of)
-                self._table = self._opened(self._columns, disk)
+                self._catalog = loaded(self._of)
+                self._table = self._opened()
         except BaseException:
             self.close()
             raise
@@ -91,19 +90,19 @@ class IcebergTable:
     def _as_export_error(self, failed: str) -> Any:
         return as_error(ExportError, f"the Iceberg table {self._of.table} {failed}")
 
-    def _opened(self, schema: pa.Schema, files: Files) -> Any:
+    def _opened(self) -> Any:
         if self._catalog.table_exists(self._of.table):
             table = self._catalog.load_table(self._of.table)
             self._check(table)
             return table
-        if next(commits(files, self._root), None) is not None:
+        if next(commits(files_of(self._place), self._root), None) is not None:
             raise _Refused(f"the catalog does not have it, but {self._root} has documents of an export")
         from pyiceberg.io.pyarrow import pyarrow_to_schema
         from pyiceberg.partitioning import PartitionField, PartitionSpec
         from pyiceberg.transforms import IdentityTransform
 
         # The catalog assigns other numbers, and changes those of the partitioning with them.
-        made = pyarrow_to_schema(_numbered(schema))
+        made = pyarrow_to_schema(_numbered(self._columns))
         by = [
             PartitionField(made.find_field(name).field_id, 1000 + number, IdentityTransform(), name)
             for number, name in enumerate(layout.PARTITIONING.names)
@@ -132,7 +131,6 @@ class IcebergTable:
     # -- the table of a commit
 
     def version(self) -> int | None:
-        """Returns the number of the last document whose files the table has, or None."""
         places: list[Any] = [self._table.properties, *(one.summary or {} for one in self._table.snapshots())]
         texts = [place.get(NUMBER) for place in places]
         return max((int(text) for text in texts if text is not None and text.isdecimal()), default=None)
@@ -167,12 +165,9 @@ class IcebergTable:
         high: dict[str, int | None] = {"offset": file.last_offset, "timestamp": file.max_timestamp}
 
         def bounds(of: dict[str, int | None]) -> dict[int, bytes]:
-            found: dict[int, bytes] = {}
-            for name, value in of.items():
-                column = schema.find_field(name)
-                if value is not None:
-                    found[column.field_id] = to_bytes(column.field_type, value * 1000 if name == "timestamp" else value)
-            return found
+            units = {"offset": 1, "timestamp": 1000}
+            known = [(schema.find_field(name), value * units[name]) for name, value in of.items() if value is not None]
+            return {column.field_id: to_bytes(column.field_type, value) for column, value in known}
 
         return DataFile.from_args(
             content=DataFileContent.DATA,
@@ -187,10 +182,6 @@ class IcebergTable:
             nan_value_counts={},
             lower_bounds=bounds(low),
             upper_bounds=bounds(high),
-            key_metadata=None,
-            split_offsets=None,
-            equality_ids=None,
-            sort_order_id=None,
             spec_id=self._table.spec().spec_id,
         )
 
@@ -204,39 +195,40 @@ class _Refused(Exception):
 
 def widened(kind: pa.DataType) -> pa.DataType:
     """Returns the Arrow type of a decoded column in Iceberg, whose integers have at least 32 bits."""
-    types = pa.types
-    if types.is_int8(kind) or types.is_int16(kind):
-        return pa.int32()
-    if types.is_struct(kind):
-        return pa.struct([one.with_type(widened(one.type)) for one in kind])
-    if types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(widened(kind.value_type)))
-    if types.is_map(kind):
-        return pa.map_(kind.key_field, kind.item_field.with_type(widened(kind.item_type)))
-    return kind
+
+    def wide(one: pa.Field, path: str) -> pa.Field:
+        return one.with_type(pa.int32()) if pa.types.is_int8(one.type) or pa.types.is_int16(one.type) else one
+
+    return _changed(pa.field("", kind), wide, "").type
 
 
 def _identified(schema: pa.Schema, by: Any) -> pa.Schema:
     """Returns the columns with the field ids of the table's schema. Raises ExportError for one that it lacks."""
 
-    def id_of(path: str) -> int:
+    def identified(one: pa.Field, path: str) -> pa.Field:
         try:
-            return by.find_field(path).field_id
+            return _with_id(one, by.find_field(path).field_id)
         except ValueError:
             raise ExportError(f"the Iceberg table has no column {path}") from None
 
-    return pa.schema([_with_id(one, id_of, one.name) for one in schema])
+    return pa.schema([_changed(one, identified, one.name) for one in schema])
 
 
 def _numbered(columns: Iterable[pa.Field]) -> pa.Schema:
     """Returns the columns with ids, as a conversion to a schema of Iceberg needs them."""
     numbers = count(1)
-    return pa.schema([_with_id(one, lambda _: next(numbers), one.name) for one in columns])
+    return pa.schema([_changed(one, lambda of, _: _with_id(of, next(numbers)), one.name) for one in columns])
 
 
-def _with_id(of: pa.Field, id_of: Callable[[str], int], path: str) -> pa.Field:
+def _with_id(of: pa.Field, number: int) -> pa.Field:
+    return of.with_metadata({_FIELD_ID: str(number).encode()})
+
+
+def _changed(of: pa.Field, change: Callable[[pa.Field, str], pa.Field], path: str) -> pa.Field:
+    """Returns a field after `change`, to which first the fields in it are passed, all with their paths."""
+
     def inner(one: pa.Field, name: str) -> pa.Field:
-        return _with_id(one, id_of, f"{path}.{name}")
+        return _changed(one, change, f"{path}.{name}")
 
     kind = of.type
     if pa.types.is_struct(kind):
@@ -245,4 +237,4 @@ def _with_id(of: pa.Field, id_of: Callable[[str], int], path: str) -> pa.Field:
         kind = pa.list_(inner(kind.value_field, "element"))
     elif pa.types.is_map(kind):
         kind = pa.map_(inner(kind.key_field, "key"), inner(kind.item_field, "value"))
-    return pa.field(of.name, kind, of.nullable, {_FIELD_ID: str(id_of(path)).encode()})
+    return change(of.with_type(kind), path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ....protocol.primitives import ZERO_UUID
 from ....storage.format.partition_metadata import encode_id
@@ -30,16 +30,6 @@ OFFSET_BYTES = 100
 
 FROM_START = AtOffset(EARLIEST)
 TO_END = AtOffset(LATEST)
-
-
-class Source(Backend, Protocol):
-    """A backend that returns topic ids."""
-
-    def __enter__(self) -> Source: ...
-
-    def topic_id(self, topic: str) -> bytes:
-        """Returns the id of a topic; ZERO_UUID if it has none, or if the broker reports none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +85,7 @@ class Plan:
         return sum(sum(topic.skipped.values()) for topic in self.topics.values())
 
 
-def plan(backend: Source, manifest: Manifest, request: Request, root: str, form: Form) -> Plan:
+def plan(backend: Backend, manifest: Manifest, request: Request, root: str, form: Form) -> Plan:
     """Makes the plan. Raises ExportError, OptionError, DataLoss, ReadError of the backend."""
     keys = backend.partitions(request.selection)
     # The starts are read first: tasks detect later deletions.
@@ -115,12 +105,15 @@ def plan(backend: Source, manifest: Manifest, request: Request, root: str, form:
         covered = known.covered(key.partition) if topics[key.topic].generation == known.generation else []
         requested = Range(max(starts[key], first[key]), min(ends[key], last[key]))
         _add(topics[key.topic], key, requested, covered, _is_gone(request, first[key], covered))
-    _refuse_loss(topics, request)
+    for topic in topics.values() if request.fail_on_loss else ():
+        for partition, of in topic.gone.items():
+            key = TopicPartition(topic.topic, partition)
+            raise DataLoss(f"{key}: offsets {of} were deleted before they were exported")
     return Plan(topics, list(works_of(backend, topics, request, root, form)))
 
 
 def _topic(
-    backend: Source, manifest: Manifest, request: Request, name: str, keys: Sequence[TopicPartition], last: Offsets
+    backend: Backend, manifest: Manifest, request: Request, name: str, keys: Sequence[TopicPartition], last: Offsets
 ) -> TopicPlan:
     """Plans a topic, and checks that it is the one that was exported before."""
     raw = backend.topic_id(name)
@@ -164,17 +157,8 @@ def _add(topic: TopicPlan, key: TopicPartition, requested: Range, covered: Seque
     topic.skipped[key.partition] = requested.size - total(todo)
 
 
-def _refuse_loss(topics: Mapping[str, TopicPlan], request: Request) -> None:
-    if not request.fail_on_loss:
-        return
-    for topic in topics.values():
-        for partition, of in topic.gone.items():
-            key = TopicPartition(topic.topic, partition)
-            raise DataLoss(f"{key}: offsets {of} were deleted before they were exported")
-
-
 def works_of(
-    backend: Source, topics: Mapping[str, TopicPlan], request: Request, root: str, form: Form
+    backend: Backend, topics: Mapping[str, TopicPlan], request: Request, root: str, form: Form
 ) -> Iterator[Work]:
     """Yields the items of the tasks. Several gaps of a partition are several ranges."""
     wanted = Wanted(columns=layout.READ, committed=request.committed, on_corrupt=request.on_corrupt)

@@ -19,14 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ....protocol.limits import INT64_MAX
-from ....storage.io.files import File, Files, SharedFiles
+from ....storage.io.files import File, Files
 from ...backend import DataLoss, Piece, ReadError, TopicPartition
 from ...objects.places import Place as Objects
+from ...objects.places import files_of
 from ...readers.columns import EXACT_TIME
 from . import layout
 from .layout import FileName, Place
 from .manifest import ExportedFile
-from .value_columns import Decoded, Decoding
+from .value_columns import Decoding
 
 CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
 GROUP_BYTES = 32 << 20
@@ -123,20 +124,15 @@ class Written:
 def write(work: Work, files: Files | None = None) -> Written:
     """Does the work. Raises ReadError, OSError; then, and after any interruption, its files are not part of the
     export."""
-    disk = files
-    if disk is None:
-        disk = SharedFiles() if work.place is None else work.place.files()
+    disk = files if files is not None else files_of(work.place)
+    piece: Any = work.piece
     try:
-        return _written(work, work.piece, disk)
+        return _written(work, piece, disk)
     except DataLoss as error:
         if work.fail_on_loss:
             raise
-        return replace(_written(work, _lenient(work.piece), disk), lost=str(error))
-
-
-def _lenient(piece: Any) -> Piece:
-    """Returns the same piece with lost records skipped."""
-    return replace(piece, wanted=replace(piece.wanted, fail_on_loss=False))
+        lenient = replace(piece, wanted=replace(piece.wanted, fail_on_loss=False))
+        return replace(_written(work, lenient, disk), lost=str(error))
 
 
 def _written(work: Work, piece: Piece, files: Files) -> Written:
@@ -273,20 +269,22 @@ class _Writer:
         arrays = [stamped if name == "timestamp" else rows.column(name) for name in layout.COLUMNS]
         for part, decoder in self._decoders:
             decoded = decoder.decode(rows.column(part))
-            if decoded.failed:
-                self._count(part, decoded, rows.column("offset")[decoded.first_failed].as_py())
+            if decoded.problems:
+                self._count(part, decoded.problems, rows.column("offset"))
             arrays.append(decoded.values)
             if form.has_dead_letters:
                 arrays.append(_dead_letters(rows.column(part), decoded.problems))
         return pa.RecordBatch.from_arrays(arrays, schema=form.schema)
 
-    def _count(self, part: str, decoded: Decoded, offset: int) -> None:
-        """Counts values or keys that do not decode. `offset` is that of the first one. Raises ReadError."""
+    def _count(self, part: str, problems: Mapping[int, str], offsets: pa.Array) -> None:
+        """Counts values or keys that do not decode, of the records with these offsets. Raises ReadError."""
+        row, problem = next(iter(problems.items()))
+        offset = offsets[row]
         if self._work.form.on_undecodable == "fail":
-            raise ReadError(f"the {part} at offset {offset} does not decode: {decoded.problem}")
+            raise ReadError(f"the {part} at offset {offset} does not decode: {problem}")
         if not self._undecoded:
-            self._problem = f"offset {offset}: {'' if part == 'value' else 'the key: '}{decoded.problem}"
-        self._undecoded += decoded.failed
+            self._problem = f"offset {offset}: {'' if part == 'value' else 'the key: '}{problem}"
+        self._undecoded += len(problems)
 
     def _wait(self, day: int, rows: pa.RecordBatch) -> None:
         of_day = self._days.setdefault(day, _Day())

@@ -17,12 +17,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
 from .manifest import ExportError
-from .value_schemas.found import (
+from .value_schemas.json_schema import columns_of as json_columns
+from .value_schemas.proto_source import parse as parse_proto
+from .value_schemas.proto_values import columns_of as proto_columns
+from .value_schemas.proto_values import reader as proto_reader
+from .value_schemas.sources import (
     ID_BYTES,
     Schema,
     SchemaSource,
@@ -30,22 +34,10 @@ from .value_schemas.found import (
     SourceError,
     message_indexes,
     schema_id,
+    schema_of,
 )
-from .value_schemas.json_schema import columns_of as json_columns
-from .value_schemas.proto_source import parse as parse_proto
-from .value_schemas.proto_values import Reader as ProtoReader
-from .value_schemas.proto_values import columns_of as proto_columns
 
 Kind = Literal["json", "json-confluent", "avro", "avro-confluent", "avro-single", "protobuf", "protobuf-confluent"]
-KINDS: tuple[Kind, ...] = (
-    "json",
-    "json-confluent",
-    "avro",
-    "avro-confluent",
-    "avro-single",
-    "protobuf",
-    "protobuf-confluent",
-)
 """`avro`, `protobuf`: plain binary. `...-confluent`: after a zero byte and a schema id of four bytes, and in Protobuf
 the message's indexes. Without a source of schemas the id is ignored. `avro-single`: Avro's single-object encoding,
 after the schema's fingerprint, which must match the given schema."""
@@ -63,22 +55,6 @@ class Decoded(NamedTuple):
 
     values: pa.Array
     problems: dict[int, str]
-
-    @property
-    def failed(self) -> int:
-        return len(self.problems)
-
-    @property
-    def first_failed(self) -> int:
-        return next(iter(self.problems), -1)
-
-    @property
-    def problem(self) -> str:
-        return next(iter(self.problems.values()), "")
-
-
-class Decoder(Protocol):
-    def decode(self, values: pa.Array) -> Decoded: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,19 +114,30 @@ class Decoding:
             import fastavro
         try:
             plain = _plain_avro(schema)
-            fastavro.parse_schema(plain)
+            parsed = fastavro.parse_schema(plain)
         except Exception as error:
             raise ExportError(f"it is not an Avro schema: {_message(error)}") from error
-        return cls(kind, arrow_of(plain), json.dumps(plain, sort_keys=True), writers)
+        columns = arrow_of(parsed)
+        _takes_bytes(parsed, {})
+        return cls(kind, columns, json.dumps(plain, sort_keys=True), writers)
+
+    @classmethod
+    def of(cls, kind: Kind, schema: str | Schema, message: str | None, writers: SchemaSource | None) -> Decoding:
+        """Returns the decoding of this kind; `message` is for Protobuf. Raises ExportError; MissingExtra for Avro."""
+        if kind.startswith("avro"):
+            return cls.avro(schema, kind, writers)
+        if kind.startswith("protobuf"):
+            return cls.protobuf(schema, message, kind, writers)
+        return cls.json_schema(schema, kind, writers)
 
     def decoder(self) -> Decoder:
         """Returns a decoder for one task."""
         if self.kind.startswith("avro"):
-            return _Avro(self)
+            return _avro(self)
         if self.kind.startswith("protobuf"):
-            return _Protobuf(self)
-        skip = _after_id if self.kind == "json-confluent" else None
-        return _Json(self.type, skip) if self.schema is not None else _JsonText(skip)
+            return Decoder(_protobuf(self), self.type)
+        one = _checked_text if self.schema is None else _object(self.type)
+        return Decoder(one if self.kind != "json-confluent" else lambda value: one(_after_id(value)), self.type)
 
 
 def _identity(schema: Schema, **more: str) -> str:
@@ -171,31 +158,36 @@ def of_identity(kind: Kind, text: str, writers: SchemaSource | None) -> Decoding
             raise ValueError("a text in it is none")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ExportError(f"the schema of an earlier export is not valid: {error}") from error
-    if family == "PROTOBUF":
-        return Decoding.protobuf(schema, message, kind, writers)
-    return Decoding.json_schema(schema, kind, writers)
+    return Decoding.of(kind, schema, message, writers)
 
 
 # -- the values of a column
 
 
-def _through(values: pa.Array, decode: Convert, kind: pa.DataType, read_as: pa.DataType) -> Decoded:
-    """Decodes each value by itself, and converts all to a column; if that fails, by halves."""
-    found: list[Any] = []
-    failed: dict[int, str] = {}
-    for row, value in enumerate(values.to_pylist()):
-        if value is not None:
-            try:
-                value = decode(value)
-            except SourceError:
-                raise
-            except Exception as error:  # a decoder may raise anything for foreign bytes
-                failed[row] = _message(error)
-                value = None
-        found.append(value)
-    chunks = list(_columns(found, 0, kind, read_as, failed))
-    column = pa.concat_arrays(chunks) if chunks else pa.array([], kind)
-    return Decoded(column, dict(sorted(failed.items())))
+class Decoder:
+    """Decodes the values of a column for one task: `one` converts each by itself, to what pyarrow reads as `read_as`,
+    by default the type of the column."""
+
+    def __init__(self, one: Convert, kind: pa.DataType, read_as: pa.DataType | None = None) -> None:
+        self._one, self._kind, self._read_as = one, kind, kind if read_as is None else read_as
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """Converts the values to a column; if they do not fit as a whole, by halves."""
+        found: list[Any] = []
+        failed: dict[int, str] = {}
+        for row, value in enumerate(values.to_pylist()):
+            if value is not None:
+                try:
+                    value = self._one(value)
+                except SourceError:
+                    raise
+                except Exception as error:  # a decoder may raise anything for foreign bytes
+                    failed[row] = _message(error)
+                    value = None
+            found.append(value)
+        chunks = list(_columns(found, 0, self._kind, self._read_as, failed))
+        column = pa.concat_arrays(chunks) if chunks else pa.array([], self._kind)
+        return Decoded(column, dict(sorted(failed.items())))
 
 
 def _columns(found: Sequence[Any], begin: int, kind: pa.DataType, read_as: pa.DataType, failed: dict[int, str]) -> Any:
@@ -226,14 +218,6 @@ def _after_id(value: bytes) -> bytes:
     return value[ID_BYTES:]
 
 
-class _JsonText:
-    def __init__(self, skip: Convert | None) -> None:
-        self._one = _checked_text if skip is None else lambda value: _checked_text(skip(value))
-
-    def decode(self, values: pa.Array) -> Decoded:
-        return _through(values, self._one, pa.string(), pa.string())
-
-
 def _checked_text(value: bytes) -> str:
     text = value.decode()
     _loads(text)
@@ -247,192 +231,133 @@ def _no_constant(name: str) -> Any:
 _loads = json.JSONDecoder(parse_constant=_no_constant).decode  # RFC 8259: no NaN, no Infinity
 
 
-class _Json:
-    def __init__(self, kind: pa.DataType, skip: Convert | None) -> None:
-        self._kind = kind
-        self._convert = of_json(kind)
-        self._skip = skip
+def _object(kind: pa.DataType) -> Convert:
+    """Returns the decoding of a JSON object to this type."""
+    convert = of_json(kind)
 
-    def decode(self, values: pa.Array) -> Decoded:
-        return _through(values, self._one, self._kind, self._kind)
-
-    def _one(self, value: bytes) -> Any:
-        found = _loads((value if self._skip is None else self._skip(value)).decode())
+    def one(value: bytes) -> Any:
+        found = _loads(value.decode())
         if not isinstance(found, dict):
             raise ValueError("it is not an object")
-        return self._convert(found)
+        return convert(found)
+
+    return one
 
 
 def of_json(kind: pa.DataType) -> Convert:
     """Returns a function that converts JSON values to this Arrow type and raises ValueError for others. Raises
     ExportError for unsupported types."""
+
+    def plain(kind: pa.DataType) -> Convert:
+        for fits, convert in _OF_JSON:
+            if fits(kind):
+                return convert
+        raise ExportError(f"JSON is not decoded to {kind}")
+
+    return _nested(kind, plain)
+
+
+def _nested(kind: pa.DataType, plain: Callable[[pa.DataType], Convert]) -> Convert:
+    """Returns a function that converts values to what pyarrow reads as this type: maps to pairs, and what is no struct,
+    list or map by `plain` of its type. It raises ValueError for others."""
     types = pa.types
     if types.is_struct(kind):
-        return _struct([(field.name, of_json(field.type)) for field in kind])
+        members = [(field.name, _nested(field.type, plain)) for field in kind]
+        return _checked((dict,), "an object", lambda value: {name: of(value.get(name)) for name, of in members})
     if types.is_list(kind) or types.is_large_list(kind):
-        return _list(of_json(kind.value_type))
+        item = _nested(kind.value_type, plain)
+        return _checked((list,), "a list", lambda value: [item(one) for one in value])
     if types.is_map(kind) and types.is_string(kind.key_type):
-        return _map(of_json(kind.item_type))
-    for fits, convert in _OF_JSON:
-        if fits(kind):
-            return convert
-    raise ExportError(f"JSON is not decoded to {kind}")
+        inner = _nested(kind.item_type, plain)
+        return _checked((dict,), "an object", lambda value: [(key, inner(one)) for key, one in value.items()])
+    return plain(kind)
 
 
-def _nullable(convert: Convert) -> Convert:
-    return lambda value: None if value is None else convert(value)
+def _checked(kinds: tuple[type, ...], what: str, convert: Convert | None = None) -> Convert:
+    """Returns a function that converts values of exactly these types, and keeps null."""
 
-
-def _struct(members: Sequence[tuple[str, Convert]]) -> Convert:
-    def convert(value: Any) -> Any:
+    def checked(value: Any) -> Any:
         if value is None:
             return None
-        if not isinstance(value, dict):
-            raise ValueError(f"{_shown(value)} is not an object")
-        get = value.get
-        return {name: of(get(name)) for name, of in members}
+        if type(value) not in kinds:
+            raise ValueError(f"{repr(value)[:40]} is not {what}")
+        return value if convert is None else convert(value)
 
-    return convert
-
-
-def _list(of: Convert) -> Convert:
-    def convert(value: Any) -> Any:
-        if value is None:
-            return None
-        if not isinstance(value, list):
-            raise ValueError(f"{_shown(value)} is not a list")
-        return [of(one) for one in value]
-
-    return convert
+    return checked
 
 
-def _map(of: Convert) -> Convert:
-    def convert(value: Any) -> Any:
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise ValueError(f"{_shown(value)} is not an object")
-        return [(key, of(one)) for key, one in value.items()]
-
-    return convert
-
-
-def _exactly(kind: type, what: str) -> Convert:
-    def convert(value: Any) -> Any:
-        if value is None or type(value) is kind:
-            return value
-        raise ValueError(f"{_shown(value)} is not a {what}")
-
-    return convert
-
-
-def _shown(value: Any) -> str:
-    return repr(value)[:40]
-
-
-def _float(value: Any) -> Any:
-    if type(value) not in (int, float):
-        raise ValueError(f"{_shown(value)} is not a number")
-    return float(value)
-
-
-def _decimal(value: Any) -> Any:
-    if type(value) not in (int, float, str):
-        raise ValueError(f"{_shown(value)} is not a number")
-    return Decimal(str(value))
-
-
-def _time(value: Any) -> Any:
-    if not isinstance(value, str):
-        raise ValueError(f"{_shown(value)} is not a time")
+def _time(value: str) -> datetime:
     found = datetime.fromisoformat(value)
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def _date(value: Any) -> Any:
-    if not isinstance(value, str):
-        raise ValueError(f"{_shown(value)} is not a date")
-    return date.fromisoformat(value)
-
-
-def _bytes(value: Any) -> Any:
-    if not isinstance(value, str):
-        raise ValueError(f"{_shown(value)} is not base64")
-    return base64.b64decode(value, validate=True)
-
-
 _OF_JSON: tuple[tuple[Callable[[pa.DataType], bool], Convert], ...] = (
-    (pa.types.is_boolean, _exactly(bool, "boolean")),
-    (pa.types.is_integer, _exactly(int, "whole number")),
-    (pa.types.is_floating, _nullable(_float)),
-    (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), _exactly(str, "text")),
-    (pa.types.is_decimal, _nullable(_decimal)),
-    (pa.types.is_timestamp, _nullable(_time)),
-    (pa.types.is_date32, _nullable(_date)),
-    (pa.types.is_binary, _nullable(_bytes)),
+    (pa.types.is_boolean, _checked((bool,), "a boolean")),
+    (pa.types.is_integer, _checked((int,), "a whole number")),
+    (pa.types.is_floating, _checked((int, float), "a number", float)),
+    (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), _checked((str,), "a text")),
+    (pa.types.is_decimal, _checked((int, float, str), "a number", lambda value: Decimal(str(value)))),
+    (pa.types.is_timestamp, _checked((str,), "a time", _time)),
+    (pa.types.is_date32, _checked((str,), "a date", date.fromisoformat)),
+    (pa.types.is_binary, _checked((str,), "base64", lambda value: base64.b64decode(value, validate=True))),
 )
 
 
 # -- Avro
 
 
-class _Avro:
-    def __init__(self, of: Decoding) -> None:
-        from ...extras import needed
+def _avro(of: Decoding) -> Decoder:
+    from ...extras import needed
 
-        with needed():
-            from fastavro import parse_schema, schemaless_reader
-            from fastavro.schema import fingerprint, to_parsing_canonical_form
-        from io import BytesIO
+    with needed():
+        from fastavro import parse_schema, schemaless_reader
+        from fastavro.schema import fingerprint, to_parsing_canonical_form
+    from io import BytesIO
 
-        assert of.schema is not None
-        plain = json.loads(of.schema)
-        parsed = parse_schema(_without_logical(plain))
+    assert of.schema is not None
+    plain = json.loads(of.schema)
+    parsed = parse_schema(_without_logical(plain))
 
-        @functools.lru_cache(maxsize=_WRITERS_KEPT)
-        def schemas_of(number: int) -> tuple[Any, Any]:
-            """Returns the writer's schema, and the reader's if it is another."""
-            if of.writers is None:
-                return parsed, None
-            found = _writer(of.writers, number, "AVRO")
-            try:
-                writer = parse_schema(_without_logical(_plain_avro(found)))
-            except Exception as error:
-                raise ValueError(f"schema {number} is not an Avro schema: {_message(error)}") from error
-            return writer, None if writer == parsed else parsed
+    @functools.lru_cache(maxsize=_WRITERS_KEPT)
+    def schemas_of(number: int) -> tuple[Any, Any]:
+        """Returns the writer's schema, and the reader's if it is another."""
+        if of.writers is None:
+            return parsed, None
+        found = _writer(of.writers, number, "AVRO")
+        try:
+            writer = parse_schema(_without_logical(_plain_avro(found)))
+        except Exception as error:
+            raise ValueError(f"schema {number} is not an Avro schema: {_message(error)}") from error
+        _takes_bytes(writer, {})
+        return writer, None if writer == parsed else parsed
 
-        self._of = of
-        self._read_as = arrow_of(plain, raw=True)
-        maps = _has_maps(self._read_as)
-        shape = _pairs(self._read_as) if maps else None
-        front = b""
-        if of.kind == "avro-single":
-            front = _SINGLE + bytes.fromhex(fingerprint(to_parsing_canonical_form(plain), "CRC-64-AVRO"))
+    read_as = arrow_of(parse_schema(plain), raw=True)
+    shape = _nested(read_as, lambda _: lambda value: value) if re.search(r"\bmap<", str(read_as)) else None
+    front = b""
+    if of.kind == "avro-single":
+        front = _SINGLE + bytes.fromhex(fingerprint(to_parsing_canonical_form(plain), "CRC-64-AVRO"))
 
-        def one(value: bytes) -> Any:
-            writer, reader = parsed, None
-            if of.kind == "avro-confluent":
-                writer, reader = schemas_of(schema_id(value))
-                value = value[ID_BYTES:]
-            elif front:
-                if not value.startswith(front):
-                    raise ValueError("it does not begin with the schema's fingerprint")
-                value = value[len(front) :]
-            file = BytesIO(value)
-            found = schemaless_reader(file, writer, reader)
-            if file.tell() != len(value):
-                raise ValueError(f"{len(value) - file.tell()} bytes are left after the value")
-            return shape(found) if shape is not None else found
+    def one(value: bytes) -> Any:
+        writer, reader = parsed, None
+        if of.kind == "avro-confluent":
+            writer, reader = schemas_of(schema_id(value))
+            value = value[ID_BYTES:]
+        elif front:
+            if not value.startswith(front):
+                raise ValueError("it does not begin with the schema's fingerprint")
+            value = value[len(front) :]
+        file = BytesIO(value)
+        found = schemaless_reader(file, writer, reader)
+        if file.tell() != len(value):
+            raise ValueError(f"{len(value) - file.tell()} bytes are left after the value")
+        return shape(found) if shape is not None else found
 
-        self._one = one
-
-    def decode(self, values: pa.Array) -> Decoded:
-        return _through(values, self._one, self._of.type, self._read_as)
+    return Decoder(one, of.type, read_as)
 
 
 def _writer(writers: SchemaSource | None, number: int, family: SchemaType) -> Schema:
     """Returns the schema of an id. Raises ValueError if there is none, or one of another type; SourceError."""
-    found = writers.by_id(number) if writers is not None else None
+    found = schema_of(writers, number) if writers is not None else None
     if found is None:
         raise ValueError(f"schema {number} is not in {writers}")
     if found.type != family:
@@ -457,13 +382,15 @@ def _inlined(schema: Any, others: dict[str, Any], space: str) -> Any:
         found = others.pop(name, None) or others.pop(schema, None)
         return schema if found is None else _inlined(found, others, "")
     inner = _full_name(schema, space)[0] if "name" in schema else space
+    return _with_inner(schema, lambda one: _inlined(one, others, inner))
+
+
+def _with_inner(schema: dict[str, Any], convert: Convert) -> dict[str, Any]:
+    """Returns a schema with the schemas in it converted."""
     made = dict(schema)
     if "fields" in made:
-        made["fields"] = [{**one, "type": _inlined(one["type"], others, inner)} for one in made["fields"]]
-    for key in ("type", "items", "values"):
-        if key in made:
-            made[key] = _inlined(made[key], others, inner)
-    return made
+        made["fields"] = [{**one, "type": convert(one["type"])} for one in made["fields"]]
+    return made | {key: convert(made[key]) for key in ("type", "items", "values") if key in made}
 
 
 _AVRO: dict[str, pa.DataType] = {
@@ -486,49 +413,80 @@ _DECIMAL_DIGITS = 38
 
 
 def arrow_of(schema: Any, *, raw: bool = False) -> pa.DataType:
-    """Returns the Arrow type of an Avro schema; `raw`: as decoded, before timestamps get the unit of columns.
+    """Returns the Arrow type of an Avro schema, parsed by fastavro, so with full names; `raw`: as decoded, before
+    timestamps get the unit of columns.
 
     Enums are strings, fixed is bytes; logical types other than dates, timestamps and decimals have their base type.
     Raises ExportError for unions of several types besides null, and for recursive records.
     """
-    return _arrow(schema, raw, {}, "")
+    return _arrow(schema, raw, {})
 
 
-def _arrow(schema: Any, raw: bool, named: dict[str, pa.DataType | None], space: str) -> pa.DataType:
+def _arrow(schema: Any, raw: bool, named: dict[str, pa.DataType | None]) -> pa.DataType:
     if isinstance(schema, list):
         others = [one for one in schema if one != "null"]
         if len(others) > 1:
             raise ExportError("Avro unions of several types cannot be decoded to a column")
-        return _arrow(others[0] if others else "null", raw, named, space)
+        return _arrow(others[0] if others else "null", raw, named)
     if isinstance(schema, str):
         if schema in _AVRO:
             return _AVRO[schema]
-        name = schema if "." in schema or not space else f"{space}.{schema}"
-        found = named.get(name, named.get(schema))
+        found = named.get(schema)
         if found is None:
-            raise ExportError(f"the recursive Avro record {schema} cannot be decoded to a column")
+            raise ExportError(f"the recursive Avro record {schema.rpartition('.')[2]} cannot be decoded to a column")
         return found
     kind = schema["type"]
     if isinstance(kind, (dict, list)):
-        return _arrow(kind, raw, named, space)
+        return _arrow(kind, raw, named)
     logical = schema.get("logicalType")
-    if logical == "decimal" and 0 < schema.get("precision", 0) <= _DECIMAL_DIGITS:
-        return _named(schema, named, space, pa.decimal128(schema["precision"], schema.get("scale", 0)))
-    if (kind, logical) in _LOGICAL:
-        return _LOGICAL[kind, logical][raw]
-    if kind == "array":
-        return pa.list_(_arrow(schema["items"], raw, named, space))
+    if _is_decimal(schema):
+        found = pa.decimal128(schema["precision"], schema.get("scale", 0))
+    elif (kind, logical) in _LOGICAL:
+        found = _LOGICAL[kind, logical][raw]
+    elif kind == "array":
+        found = pa.list_(_arrow(schema["items"], raw, named))
+    elif kind == "map":
+        found = pa.map_(pa.string(), _arrow(schema["values"], raw, named))
+    elif kind in ("enum", "fixed"):
+        found = pa.string() if kind == "enum" else pa.binary()
+    elif kind in ("record", "error"):
+        named[schema["name"]] = None
+        found = pa.struct([pa.field(one["name"], _arrow(one["type"], raw, named)) for one in schema["fields"]])
+    else:
+        return _arrow(kind, raw, named)
+    if "name" in schema:
+        named[schema["name"]] = found
+    return found
+
+
+def _takes_bytes(schema: Any, named: dict[str, bool | None]) -> bool:
+    """Returns whether each value of a schema, parsed by fastavro, takes at least one byte.
+
+    Raises ExportError for the schemas by which a few bytes of a value end the process, since fastavro's reader has no
+    limits: arrays of a type without bytes, of which they can announce any number, and recursive records.
+    """
+    if isinstance(schema, list):
+        for one in schema:
+            _takes_bytes(one, named)
+        return True
+    if isinstance(schema, str):
+        found = named.get(schema, schema != "null")
+        if found is None:
+            raise ExportError(f"the recursive Avro record {schema.rpartition('.')[2]} cannot be decoded")
+        return found
+    kind = schema["type"]
+    if kind == "array" and not _takes_bytes(schema["items"], named):
+        raise ExportError("Avro arrays of a type without bytes, such as null, cannot be decoded")
     if kind == "map":
-        return pa.map_(pa.string(), _arrow(schema["values"], raw, named, space))
-    if kind in ("enum", "fixed"):
-        return _named(schema, named, space, pa.string() if kind == "enum" else pa.binary())
-    if kind in ("record", "error"):
-        inner, own = _full_name(schema, space)
-        named[own] = None
-        members = [pa.field(one["name"], _arrow(one["type"], raw, named, inner)) for one in schema["fields"]]
-        named[own] = pa.struct(members)
-        return pa.struct(members)
-    return _arrow(kind, raw, named, space)
+        _takes_bytes(schema["values"], named)
+    if kind in ("array", "map"):
+        return True
+    if kind not in ("record", "error", "enum", "fixed"):
+        return _takes_bytes(kind, named)
+    named[schema["name"]] = None
+    fields = [_takes_bytes(one["type"], named) for one in schema.get("fields", ())]
+    named[schema["name"]] = found = any(fields) or kind == "enum" or schema.get("size", 0) > 0
+    return found
 
 
 def _full_name(schema: Any, space: str) -> tuple[str, str]:
@@ -540,12 +498,6 @@ def _full_name(schema: Any, space: str) -> tuple[str, str]:
     return inner, f"{inner}.{name}" if inner else name
 
 
-def _named(schema: Any, named: dict[str, pa.DataType | None], space: str, kind: pa.DataType) -> pa.DataType:
-    if "name" in schema:
-        named[_full_name(schema, space)[1]] = kind
-    return kind
-
-
 def _without_logical(schema: Any) -> Any:
     """Returns the schema without logical types: faster, and timestamps beyond Python's datetime stay numbers."""
     if isinstance(schema, list):
@@ -553,69 +505,44 @@ def _without_logical(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     kept = {key: value for key, value in schema.items() if key != "logicalType" or _is_decimal(schema)}
-    for key in ("type", "items", "values"):
-        if key in kept:
-            kept[key] = _without_logical(kept[key])
-    if "fields" in kept:
-        kept["fields"] = [{**one, "type": _without_logical(one["type"])} for one in kept["fields"]]
-    return kept
+    return _with_inner(kept, _without_logical)
 
 
-def _is_decimal(schema: Any) -> bool:
-    return schema["logicalType"] == "decimal" and 0 < schema.get("precision", 0) <= _DECIMAL_DIGITS
-
-
-def _has_maps(kind: pa.DataType) -> bool:
-    return re.search(r"\bmap<", str(kind)) is not None
-
-
-def _pairs(kind: pa.DataType) -> Convert:
-    """Converts maps to the pairs that pyarrow accepts."""
-    if pa.types.is_struct(kind):
-        return _struct([(field.name, _pairs(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return _list(_pairs(kind.value_type))
-    if pa.types.is_map(kind):
-        return _map(_pairs(kind.item_type))
-    return lambda value: value
+def _is_decimal(schema: dict[str, Any]) -> bool:
+    return schema.get("logicalType") == "decimal" and 0 < schema.get("precision", 0) <= _DECIMAL_DIGITS
 
 
 # -- Protobuf
 
 
-class _Protobuf:
-    """Values are read by the fields of the column's message, which have their numbers in every version of it."""
+def _protobuf(of: Decoding) -> Convert:
+    """Returns the decoding by the fields of the column's message, which have their numbers in every version."""
+    assert of.schema is not None
+    own = json.loads(of.schema)
+    source = parse_proto(own["text"], own["references"])
+    message = source.named(own["message"])
+    read = proto_reader(message, source)
 
-    def __init__(self, of: Decoding) -> None:
-        assert of.schema is not None
-        own = json.loads(of.schema)
-        source = parse_proto(own["text"], own["references"])
-        message = source.named(own["message"])
-        reader = ProtoReader(message, source)
+    @functools.lru_cache(maxsize=_WRITERS_KEPT)
+    def writer_of(number: int) -> Any:
+        found = _writer(of.writers, number, "PROTOBUF")
+        try:
+            return parse_proto(found.text, found.all_references())
+        except ExportError as error:
+            raise ValueError(f"schema {number}: {error}") from error
 
-        @functools.lru_cache(maxsize=_WRITERS_KEPT)
-        def writer_of(number: int) -> Any:
-            found = _writer(of.writers, number, "PROTOBUF")
-            try:
-                return parse_proto(found.text, found.all_references())
-            except ExportError as error:
-                raise ValueError(f"schema {number}: {error}") from error
+    @functools.lru_cache(maxsize=_WRITERS_KEPT)
+    def check(number: int, indexes: tuple[int, ...]) -> None:
+        written = (writer_of(number) if of.writers is not None else source).at(indexes).full_name
+        if written != message.full_name:
+            raise ValueError(f"it is a {written}, and the columns are those of {message.full_name}")
 
-        @functools.lru_cache(maxsize=_WRITERS_KEPT)
-        def check(number: int, indexes: tuple[int, ...]) -> None:
-            written = (writer_of(number) if of.writers is not None else source).at(indexes).full_name
-            if written != message.full_name:
-                raise ValueError(f"it is a {written}, and the columns are those of {message.full_name}")
+    def one(value: bytes) -> Any:
+        if of.kind == "protobuf-confluent":
+            number = schema_id(value)
+            indexes, position = message_indexes(value)
+            check(number, indexes)
+            value = value[position:]
+        return read(value)
 
-        def one(value: bytes) -> Any:
-            if of.kind == "protobuf-confluent":
-                number = schema_id(value)
-                indexes, position = message_indexes(value)
-                check(number, indexes)
-                value = value[position:]
-            return reader.read(value)
-
-        self._of, self._one = of, one
-
-    def decode(self, values: pa.Array) -> Decoded:
-        return _through(values, self._one, self._of.type, self._of.type)
+    return one

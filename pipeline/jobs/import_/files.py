@@ -12,6 +12,7 @@ import os
 import re
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import RawIOBase
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -176,16 +177,23 @@ def of_path(path: str, root: str) -> ParquetFile:
 # -- inspection of a file
 
 
-def opened(path: str, place: Place | None = None) -> pq.ParquetFile:
-    """Opens a file, or an object of a place, and checks its columns. Raises ReadError."""
-    try:
-        source: Any = path
-        if place is not None:
-            from ...objects.reading import ObjectReader
+def parquet_of(path: str, place: Place | None = None) -> pq.ParquetFile:
+    """Opens a file, or an object of a place, to be read in bounded memory. Raises the errors of `DAMAGE`."""
+    if place is None:
+        return pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    return pq.ParquetFile(_object(path, place), pre_buffer=False, buffer_size=_OBJECT_BUFFER_BYTES)
 
-            source = ObjectReader(place.files(), path)
-        buffer_bytes = _BUFFER_BYTES if place is None else _OBJECT_BUFFER_BYTES
-        file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer_bytes)
+
+def _object(path: str, place: Place) -> RawIOBase:
+    from ...objects.files import ObjectReader
+
+    return ObjectReader(place.files(), path)
+
+
+def opened(path: str, place: Place | None = None) -> pq.ParquetFile:
+    """Opens a file and checks its columns. Raises ReadError."""
+    try:
+        file = parquet_of(path, place)
     except DAMAGE as error:
         raise ReadError(f"{path} is not a readable Parquet file: {_line(error)}") from error
     try:
@@ -223,22 +231,11 @@ def identity(found: Sequence[Found], *more: object) -> str:
 def _marked(file: ParquetFile) -> tuple[int, str]:
     """Returns its size, and a checksum of the whole file with a digest of its end, where the footer is."""
     checked, tail, size = 0, b"", 0
-    for piece in _bytes_of(file):
-        checked = crc32c(piece, checked)
-        tail, size = piece[-4096:] if len(piece) >= 4096 else (tail + piece)[-4096:], size + len(piece)
-    return size, f"{checked:08x}{hashlib.sha256(tail).hexdigest()[:16]}"
-
-
-def _bytes_of(file: ParquetFile) -> Iterator[bytes]:
-    if file.place is not None:
-        from ...objects.reading import stream
-
-        objects = file.place.files()
-        yield from stream(objects, file.path, objects.size(file.path))
-        return
-    with open(file.path, "rb") as data:
+    with open(file.path, "rb") if file.place is None else _object(file.path, file.place) as data:
         while piece := data.read(_CHECKED_BYTES):
-            yield piece
+            checked = crc32c(piece, checked)
+            tail, size = piece[-4096:] if len(piece) >= 4096 else (tail + piece)[-4096:], size + len(piece)
+    return size, f"{checked:08x}{hashlib.sha256(tail).hexdigest()[:16]}"
 
 
 def _check(path: str, schema: pa.Schema) -> None:

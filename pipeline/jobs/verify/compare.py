@@ -9,19 +9,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import date, timedelta
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as _compute
-import pyarrow.parquet as pq
 
 from ...backend import Piece, TopicPartition
 from ...objects.places import Place
 from ...readers.columns import EXACT_TIME
+from ...sink.rows import milliseconds
 from ..export import layout
 from ..export.tasks import LAST_MS
+from ..import_.files import parquet_of
 from .listing import TableFile
 
 pc: Any = _compute  # pyarrow creates its functions at import, so type checkers do not see them
@@ -32,7 +32,6 @@ SHOWN = 5
 """The differences that a task describes; the others are counted."""
 
 _BYTES_SHOWN = 32
-_REQUEST_BYTES = 4 << 20
 _DAY = "day"
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError)
 
@@ -134,7 +133,7 @@ def _rows_of(check: Check, found: Outcome, described: list[tuple[int, str]]) -> 
 
 
 def _parts_of(file: TableFile, check: Check) -> Iterator[pa.Table]:
-    with _opened(file.path, check.place) as parquet:
+    with parquet_of(file.path, check.place) as parquet:
         names = set(parquet.schema_arrow.names)
         if lacks := [name for name in layout.COLUMNS if name not in names]:
             raise ValueError(f"it has no column {', '.join(lacks)}")
@@ -146,16 +145,8 @@ def _parts_of(file: TableFile, check: Check) -> Iterator[pa.Table]:
             rows = rows.filter(pc.and_(pc.greater_equal(offsets, check.start), pc.less(offsets, check.end)))
             if rows.num_rows:
                 index = rows.schema.get_field_index("timestamp")
-                rows = rows.set_column(index, "timestamp", _ms(rows.column("timestamp")))
+                rows = rows.set_column(index, "timestamp", milliseconds(rows.column("timestamp").combine_chunks()))
                 yield rows.append_column(_DAY, pa.array(np.full(rows.num_rows, file.day)))
-
-
-def _opened(path: str, place: Place | None) -> pq.ParquetFile:
-    if place is None:
-        return pq.ParquetFile(path, pre_buffer=False)
-    from ...objects.reading import ObjectReader
-
-    return pq.ParquetFile(ObjectReader(place.files(), path), pre_buffer=False, buffer_size=_REQUEST_BYTES)
 
 
 def _is_outside(group: Any, check: Check) -> bool:
@@ -164,15 +155,6 @@ def _is_outside(group: Any, check: Check) -> bool:
         if column.path_in_schema == "offset" and column.is_stats_set and column.statistics.has_min_max:
             return column.statistics.max < check.start or column.statistics.min >= check.end
     return False
-
-
-def _ms(column: Any) -> pa.Array:
-    """Returns timestamps of any unit in epoch milliseconds, -1 for null."""
-    per_ms = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
-    numbers = column.combine_chunks().cast(pa.int64())
-    values = numbers.fill_null(0).to_numpy(zero_copy_only=False)
-    values = values // per_ms if per_ms else values * 1000
-    return pa.array(np.where(numbers.is_null().to_numpy(zero_copy_only=False), -1, values))
 
 
 def _numbers(table: pa.Table, name: str) -> Int64s:
@@ -219,7 +201,7 @@ def _compare_values(
     for name, mask in differing.items():
         for row in np.flatnonzero(mask)[:SHOWN].tolist():
             if name == "day":
-                pair = _date(int(days[row])), _date(rows.column(_DAY)[row].as_py())
+                pair = [str(layout.date_of(day) or "none") for day in (int(days[row]), rows.column(_DAY)[row].as_py())]
             elif name == "timestamp":
                 pair = str(times[row]), str(rows.column(name)[row].as_py())
             else:
@@ -241,7 +223,3 @@ def _shown(value: Any) -> str:
         return f"{value[:_BYTES_SHOWN]!r}... ({len(value)} bytes)"
     text = "null" if value is None else repr(value)
     return text if len(text) <= 3 * _BYTES_SHOWN else f"{text[: 3 * _BYTES_SHOWN]}..."
-
-
-def _date(day: int) -> str:
-    return "none" if day == layout.NO_DAY else (date(1970, 1, 1) + timedelta(day)).isoformat()

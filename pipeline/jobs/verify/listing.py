@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from datetime import date
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ....storage.io.files import Files, SharedFiles
 from ...backend import ReadError
-from ...objects.places import Place
+from ...objects.places import Place, files_of
 from ..export import layout
 from ..export.commit import Settings
 from ..export.delta import actions
 from ..export.iceberg import own_table
 from ..export.manifest import ExportError, exported_files
 from ..iceberg_catalog import CatalogTable, data_files, of_objects
-
-_EPOCH = date(1970, 1, 1)
 
 
 class TableFile(NamedTuple):
@@ -38,11 +34,6 @@ class TableFile(NamedTuple):
         return (self.first is None or self.first < end) and (self.last is None or self.last >= start)
 
 
-def files_of(place: Place | None) -> Files:
-    """Returns the objects of a place, or the files of folders."""
-    return SharedFiles() if place is None else place.files()
-
-
 def listed(
     root: str, settings: Settings, catalog: CatalogTable | None = None, place: Place | None = None
 ) -> list[TableFile]:
@@ -55,7 +46,8 @@ def listed(
         if of is None:
             raise ExportError(f"{root} has the table {settings.table}: give the catalog")
         return list(_of_iceberg(of if place is None else of_objects(of, dict(place.conf))))
-    return list(_of_folder(root) if place is None else _of_objects(root, place))
+    names = _of_folder(root) if place is None else (name for name, _ in _objects(root, place))
+    return list(_parquet(root, names))
 
 
 def problems(root: str, settings: Settings, files: Iterable[TableFile], place: Place | None = None) -> Iterator[str]:
@@ -90,28 +82,22 @@ def _objects(root: str, place: Place) -> Iterator[tuple[str, int]]:
         yield one.path.removeprefix(f"{root}/"), one.size_bytes
 
 
-def _of_objects(root: str, place: Place) -> Iterator[TableFile]:
-    for path, _ in _objects(root, place):
-        parts = path.split("/")
-        if path.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in parts):
-            yield _file(root, "/".join(parts[:-1]), parts[-1])
-
-
-def _of_folder(root: str) -> Iterator[TableFile]:
+def _of_folder(root: str) -> Iterator[str]:
+    """Yields the names of the files below a folder, but those of hidden folders."""
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
-        for name in sorted(names):
-            if name.startswith(("_", ".")) or not name.endswith(".parquet"):
-                continue
-            yield _file(root, os.path.relpath(folder, root), name)
+        yield from (os.path.relpath(os.path.join(folder, name), root) for name in sorted(names))
 
 
-def _file(root: str, folder: str, name: str) -> TableFile:
-    place, of = layout.place(folder), layout.file_name(name)
-    path = os.path.join(root, folder, name)
-    if place is None:
-        raise ExportError(f"{path} is not a file of an export")
-    return TableFile(path, *place, *((of.first, of.last) if of else (None, None)))
+def _parquet(root: str, names: Iterable[str]) -> Iterator[TableFile]:
+    for name in names:
+        *folders, file = name.split("/")
+        if not file.endswith(".parquet") or any(part.startswith(("_", ".")) for part in (*folders, file)):
+            continue
+        place, of, path = layout.place("/".join(folders)), layout.file_name(file), os.path.join(root, name)
+        if place is None:
+            raise ExportError(f"{path} is not a file of an export")
+        yield TableFile(path, *place, *((of.first, of.last) if of else (None, None)))
 
 
 def _of_delta(root: str, options: dict[str, str] | None) -> Iterator[TableFile]:
@@ -120,7 +106,7 @@ def _of_delta(root: str, options: dict[str, str] | None) -> Iterator[TableFile]:
             os.path.join(root, one["path"]),
             one["partition.topic"],
             int(one["partition.partition"]),
-            _day(one["partition.date"]),
+            layout.day_of(one["partition.date"]),
             one.get("min.offset"),
             one.get("max.offset"),
         )
@@ -133,9 +119,3 @@ def _of_iceberg(of: CatalogTable) -> Iterator[TableFile]:
             raise ReadError(f"the Iceberg table {of.table} is not partitioned by {names}")
         topic, partition, day = (file.values[name] for name in layout.PARTITIONING.names)
         yield TableFile(file.path, topic, partition, layout.NO_DAY if day is None else day, file.first, file.last)
-
-
-def _day(value: Any) -> int:
-    if value is None:
-        return layout.NO_DAY
-    return ((value if isinstance(value, date) else date.fromisoformat(value)) - _EPOCH).days

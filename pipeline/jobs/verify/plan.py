@@ -10,19 +10,19 @@ from dataclasses import dataclass, field, replace
 from ....protocol.limits import INT64_MAX
 from ....protocol.primitives import ZERO_UUID
 from ....storage.format.partition_metadata import encode_id
-from ...backend import ReadError, Selection, TopicPartition
-from ...objects.places import Place
+from ...backend import Backend, ReadError, Selection, TopicPartition
+from ...objects.places import Place, files_of
 from ...readers.files.broker_lock import is_locked
 from ...readers.files.catalog import INTERNAL
 from ..export import layout
 from ..export.commit import Settings, stored
 from ..export.manifest import ExportError, Manifest
-from ..export.plan import Request, Source, TopicPlan, works_of
+from ..export.plan import Request, TopicPlan, works_of
 from ..export.ranges import Range, without
 from ..export.tasks import Form
 from ..iceberg_catalog import CatalogTable
 from .compare import Check, Kind
-from .listing import TableFile, files_of, listed, problems
+from .listing import TableFile, listed, problems
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ def folder_settings(root: str, place: Place | None = None) -> Settings:
     """Returns the settings of the export in a folder, or in an object store. Raises ExportError if there is none, or if
     it is changing."""
     files = files_of(place)
-    settings, lock = stored(root, files), os.path.join(root, layout.LOCK)
+    settings, lock = stored(root, place), os.path.join(root, layout.LOCK)
     if settings is None:
         raise ExportError(f"{root} is not the folder of an export: it has no {layout.SETTINGS}")
     # The lock of a folder is an empty file, which is not a lock where it was copied to.
@@ -57,7 +57,7 @@ def folder_settings(root: str, place: Place | None = None) -> Settings:
 
 
 def plan(
-    backend: Source,
+    backend: Backend,
     root: str,
     selection: Selection,
     catalog: CatalogTable | None = None,
@@ -81,7 +81,10 @@ def plan(
         if name not in there:
             continue
         known = manifest.topic(name)
-        _check_id(name, known.topic_id, backend.topic_id(name))
+        raw = backend.topic_id(name)
+        if raw != ZERO_UUID and known.topic_id is not None and encode_id(raw) != known.topic_id:
+            why = f"its id is {encode_id(raw)}, but was {known.topic_id}"
+            raise ExportError(f"topic {name} is not the one that was exported: {why}")
         of_topic = topics[name] = TopicPlan(name, known.topic_id, known.generation)
         current = _of_generation(name, files, known.generation)
         for number in sorted(known.ranges.keys() | {file.partition for file in current}):
@@ -98,7 +101,7 @@ def plan(
     return made
 
 
-def _keys(backend: Source, selection: Selection, manifest: Manifest) -> list[TopicPartition]:
+def _keys(backend: Backend, selection: Selection, manifest: Manifest) -> list[TopicPartition]:
     keys = backend.partitions(selection)
     if selection == Selection():  # it has no internal topics, but the export may have
         for name in sorted(INTERNAL & set(manifest.topics)):
@@ -107,14 +110,8 @@ def _keys(backend: Source, selection: Selection, manifest: Manifest) -> list[Top
     return keys
 
 
-def _check_id(topic: str, known: str | None, raw: bytes) -> None:
-    if raw != ZERO_UUID and known is not None and encode_id(raw) != known:
-        why = f"its id is {encode_id(raw)}, but was {known}"
-        raise ExportError(f"topic {topic} is not the one that was exported: {why}")
-
-
 def _with_log(
-    backend: Source, topics: dict[str, TopicPlan], made: VerifyPlan, files: Sequence[TableFile], compacted: bool
+    backend: Backend, topics: dict[str, TopicPlan], made: VerifyPlan, files: Sequence[TableFile], compacted: bool
 ) -> Iterator[Check]:
     """Yields the checks of ranges that the log has."""
     request = Request(Selection(), committed=made.settings.isolation == "read_committed")

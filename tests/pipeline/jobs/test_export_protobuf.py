@@ -16,9 +16,9 @@ from google.protobuf import wrappers_pb2 as wrappers
 
 from ottla.pipeline.jobs.export.manifest import ExportError
 from ottla.pipeline.jobs.export.value_columns import Decoding
-from ottla.pipeline.jobs.export.value_schemas.found import Schema
 from ottla.pipeline.jobs.export.value_schemas.proto_source import Source, parse
-from ottla.pipeline.jobs.export.value_schemas.proto_values import Reader
+from ottla.pipeline.jobs.export.value_schemas.proto_values import reader
+from ottla.pipeline.jobs.export.value_schemas.sources import Schema
 
 ORDER = """
 syntax = "proto3"; // a comment
@@ -261,14 +261,14 @@ def _random_scalar(field: Any, rng: random.Random) -> Any:
 
 def test_random_messages_equal_those_of_the_library(scaled: Callable[[int], int]) -> None:
     made = source()
-    reader = Reader(made.messages[0], made)
+    read = reader(made.messages[0], made)
     rng = random.Random(2)
     other = library(made, "shop.v1.Order")
     for _ in range(scaled(40)):
         first, second = (random_message(made, "shop.v1.Order", rng).SerializeToString() for _ in range(2))
         for data in (first, first + second):  # fields that come twice are merged
             expected = other.FromString(data)
-            found = reader.read(data)
+            found = read(data)
             for field in expected.DESCRIPTOR.fields:
                 if field.message_type is None and not field.is_repeated and field.enum_type is None:
                     is_set = not field.has_presence or expected.HasField(field.name)
@@ -287,7 +287,7 @@ def test_random_messages_equal_those_of_the_library(scaled: Callable[[int], int]
 
 def test_damaged_values_raise_value_errors_only(scaled: Callable[[int], int]) -> None:
     made = source()
-    reader = Reader(made.messages[0], made)
+    read = reader(made.messages[0], made)
     rng = random.Random(3)
     failed = 0
     for _ in range(scaled(100)):
@@ -295,16 +295,16 @@ def test_damaged_values_raise_value_errors_only(scaled: Callable[[int], int]) ->
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         for damaged in (bytes(data), bytes(data[: rng.randrange(len(data))]), rng.randbytes(rng.randint(1, 30))):
             try:
-                reader.read(damaged)
+                read(damaged)
             except ValueError:
                 failed += 1
     assert failed
     for wrong in (b"\x00", b"\x0b", b"\x0c", b"\x0e", b"\x08", b"\x08" + b"\x80" * 11, b"\x12\x05a", b"\x0d\x00\x00"):
         with pytest.raises(ValueError):
-            reader.read(wrong)
-    assert reader.read(b"\x9b\x4b\x08\x05\x9c\x4b")["id"] == 0  # an unknown group, with a field in it
+            read(wrong)
+    assert read(b"\x9b\x4b\x08\x05\x9c\x4b")["id"] == 0  # an unknown group, with a field in it
     with pytest.raises(ValueError, match="nested deeper"):
-        reader.read(b"\x9b\x4b" * 200)
+        read(b"\x9b\x4b" * 200)
 
 
 def test_messages_of_references_and_of_a_chosen_name() -> None:

@@ -15,9 +15,8 @@ from pyiceberg.catalog import load_catalog
 
 from ottla.pipeline.backend import ReadError, TopicPartition
 from ottla.pipeline.jobs.import_ import files, plan, sources
-from ottla.pipeline.objects.files import ObjectFiles
+from ottla.pipeline.objects.files import TAIL_BYTES, ObjectFiles, ObjectReader
 from ottla.pipeline.objects.places import Place
-from ottla.pipeline.objects.reading import TAIL_BYTES, ObjectReader, stream
 from ottla_testing.pipeline.import_samples import put_records, some
 from ottla_testing.pipeline.object_server import BUCKET, KEYS, ObjectServer, object_server_process
 from ottla_testing.pipeline.web_server import web_server
@@ -163,7 +162,6 @@ def test_reader_reads_by_position(store: ObjectServer) -> None:
     assert (reader.seek(-8, 2), reader.read(), reader.read()) == (len(data) - 8, data[-8:], b"")
     assert (reader.seek(5), reader.read(7), reader.tell()) == (5, data[5:12], 12)
     assert reader.seek(-2, 1) == 10 and reader.read(len(data)) == data[10:]
-    assert b"".join(stream(objects, path, len(data))) == data
 
 
 def test_web_server_files_equal_the_folders(tmp_path: Path) -> None:

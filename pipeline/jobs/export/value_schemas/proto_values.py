@@ -17,15 +17,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ..manifest import ExportError
-from .proto_source import Field, Message, Source
+from .proto_source import WRAPPED, Field, Message, Source
 
 DEPTH_MAX = 100
 VARINT, FIXED64, BYTES, GROUP, END_GROUP, FIXED32 = range(6)
 TIMESTAMP = "google.protobuf.Timestamp"
-WRAPPERS = frozenset(
-    f"google.protobuf.{name}Value"
-    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
-)
+WRAPPERS = frozenset(f"google.protobuf.{kind}Value" for kind in WRAPPED)
 
 Convert = Callable[[Any], Any]
 
@@ -42,21 +39,12 @@ def _int32(number: int) -> int:
     return number - (1 << 32) if number >> 31 else number
 
 
-def _int64(number: int) -> int:
-    return number - (1 << 64) if number >> 63 else number
-
-
-def _zigzag32(number: int) -> int:
-    number &= 0xFFFFFFFF
-    return number >> 1 ^ -(number & 1)
-
-
-def _zigzag64(number: int) -> int:
-    return number >> 1 ^ -(number & 1)
-
-
 def _uint32(number: int) -> int:
     return number & 0xFFFFFFFF
+
+
+def _zigzag(number: int) -> int:
+    return number >> 1 ^ -(number & 1)
 
 
 def _unpacked(form: str) -> Convert:
@@ -64,25 +52,21 @@ def _unpacked(form: str) -> Convert:
     return lambda data: unpack(data)[0]
 
 
-def _text(data: memoryview) -> str:
-    return bytes(data).decode()
-
-
 _SCALARS: dict[str, _Scalar] = {
     "double": _Scalar(pa.float64(), FIXED64, _unpacked("<d"), 0.0),
     "float": _Scalar(pa.float32(), FIXED32, _unpacked("<f"), 0.0),
     "int32": _Scalar(pa.int32(), VARINT, _int32, 0),
-    "int64": _Scalar(pa.int64(), VARINT, _int64, 0),
+    "int64": _Scalar(pa.int64(), VARINT, lambda number: number - (1 << 64) if number >> 63 else number, 0),
     "uint32": _Scalar(pa.int64(), VARINT, _uint32, 0),
     "uint64": _Scalar(pa.decimal128(20), VARINT, Decimal, Decimal(0)),
-    "sint32": _Scalar(pa.int32(), VARINT, _zigzag32, 0),
-    "sint64": _Scalar(pa.int64(), VARINT, _zigzag64, 0),
+    "sint32": _Scalar(pa.int32(), VARINT, lambda number: _zigzag(_uint32(number)), 0),
+    "sint64": _Scalar(pa.int64(), VARINT, _zigzag, 0),
     "fixed32": _Scalar(pa.int64(), FIXED32, _unpacked("<I"), 0),
     "fixed64": _Scalar(pa.decimal128(20), FIXED64, lambda data: Decimal(struct.unpack("<Q", data)[0]), Decimal(0)),
     "sfixed32": _Scalar(pa.int32(), FIXED32, _unpacked("<i"), 0),
     "sfixed64": _Scalar(pa.int64(), FIXED64, _unpacked("<q"), 0),
     "bool": _Scalar(pa.bool_(), VARINT, bool, False),
-    "string": _Scalar(pa.string(), BYTES, _text, ""),
+    "string": _Scalar(pa.string(), BYTES, lambda data: bytes(data).decode(), ""),
     "bytes": _Scalar(pa.binary(), BYTES, bytes, b""),
 }
 
@@ -116,15 +100,10 @@ def _of_field(one: Field, source: Source, above: tuple[str, ...]) -> pa.DataType
     return pa.list_(plain) if one.repeated else plain
 
 
-class Reader:
-    """Reads messages of one type; call `read`."""
-
-    def __init__(self, message: Message, source: Source) -> None:
-        self._plan = _Plan(message, source, {})
-
-    def read(self, data: bytes) -> dict[str, Any]:
-        """Returns the fields of a message by name. Raises ValueError."""
-        return self._plan.read(memoryview(data), 0)
+def reader(message: Message, source: Source) -> Callable[[bytes], dict[str, Any]]:
+    """Returns a function that reads the fields of a message by name, and raises ValueError."""
+    plan = _Plan(message, source, {})
+    return lambda data: plan.read(memoryview(data), 0)
 
 
 class _Member(NamedTuple):

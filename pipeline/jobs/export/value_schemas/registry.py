@@ -1,13 +1,12 @@
 """A client of a schema registry with Confluent's REST API: schemas by id, and the latest one of a subject.
 
-Owns the requests, their login, their limits and their repetition. Each process keeps the schemas that it has read: an
-id never gets another schema. Redirects are refused, since they would take the login to another server.
+Owns the requests, their login, their limits and their repetition. Redirects are refused, since they would take the
+login to another server.
 """
 
 from __future__ import annotations
 
 import base64
-import functools
 import json
 import ssl
 import time
@@ -19,16 +18,14 @@ from http.client import HTTPException
 from typing import Any, ClassVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from .found import TYPES, Schema, SourceError
+from .sources import BYTES_MAX, TYPES, Schema, SourceError
 
 TIMEOUT_S = 10.0
 PAUSES_S = (0.2, 1.0, 3.0)
 """Before the repetitions of a request that found no server, or an error of the server."""
 
-BYTES_MAX = 4 << 20
 REFERENCES_MAX = 100
 DEPTH_MAX = 16
-SCHEMAS_KEPT = 1000
 ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 USER_INFO = "basic.auth.user.info"
@@ -84,16 +81,18 @@ class Registry:
 
     def by_id(self, schema_id: int) -> Schema | None:
         """Returns a schema, None if the registry has none with this id. Raises SourceError."""
-        return _by_id(self, schema_id)
+        found = self._get(f"/schemas/ids/{schema_id}")
+        return None if found is None else self._schema(found, [])
 
     def latest(self, subject: str) -> Schema:
         """Returns the newest schema of a subject. Raises SourceError."""
         found = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest")
         if found is None:
             raise SourceError(f"the schema registry {self} has no subject {subject}: name another with --subject")
-        return self._schema(found, _Budget())
+        return self._schema(found, [])
 
-    def _schema(self, document: Any, budget: _Budget, depth: int = 0) -> Schema:
+    def _schema(self, document: Any, referred: list[Any], depth: int = 0) -> Schema:
+        """Returns a schema with its references, which are added to `referred`. Raises SourceError."""
         try:
             kind, text = document.get("schemaType") or "AVRO", document["schema"]
             references = [(one["name"], one["subject"], one["version"]) for one in document.get("references") or ()]
@@ -103,8 +102,8 @@ class Registry:
             is_valid = False
         if not is_valid:
             raise SourceError(f"the response of the schema registry {self} has no schema of a known type")
-        budget.left -= len(references)
-        if depth > DEPTH_MAX or budget.left < 0:
+        referred += references
+        if depth > DEPTH_MAX or len(referred) > REFERENCES_MAX:
             raise SourceError(
                 f"a schema of {self} has more references than {REFERENCES_MAX}, or deeper than {DEPTH_MAX}"
             )
@@ -115,7 +114,7 @@ class Registry:
                 raise SourceError(
                     f"the schema registry {self} has no version {version} of {subject}, which is referred to"
                 )
-            resolved.append((name, self._schema(found, budget, depth + 1)))
+            resolved.append((name, self._schema(found, referred, depth + 1)))
         return Schema(kind, text, tuple(resolved))
 
     def _get(self, path: str) -> Any | None:
@@ -158,22 +157,9 @@ class Registry:
         return urllib.request.build_opener(*handlers)
 
 
-class _Budget:
-    """The number of references that a schema may still have."""
-
-    def __init__(self) -> None:
-        self.left = REFERENCES_MAX
-
-
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
         return None
-
-
-@functools.lru_cache(maxsize=SCHEMAS_KEPT)
-def _by_id(registry: Registry, schema_id: int) -> Schema | None:
-    found = registry._get(f"/schemas/ids/{schema_id}")
-    return None if found is None else registry._schema(found, _Budget())
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
