@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
@@ -24,7 +25,7 @@ from ...protocol.records.schemas import BATCH_V2, CONTROL_KEY, MESSAGE_V0, MESSA
 from ...storage import inspect
 from ...storage.errors import StorageError
 from ...storage.log_dir.metadata_log import SNAPSHOT_SUFFIX
-from ..command_line import FOUND_DAMAGE, printing
+from ..command_line import FOUND_DAMAGE, Write, printing
 from .files import Kind, base_offset_of, describe_file, kind_of, plain_name, trace_file
 
 PROGRAM = "ottla dump"
@@ -33,42 +34,30 @@ _DIGITS = b"0123456789abcdefABCDEF"
 _BLANKS = b" \t\n\r\v\f:"
 _PROBE_BYTES = 4096  # checked first, so that binary input is not copied in a search for hex
 
-Write = Callable[[str], object]
-
 
 class _Mistake(Exception):
     """The arguments are wrong; the text is one line."""
 
 
-class Options:
-    """The parsed arguments. `api` is (API, version) of `--response`."""
-
-    def __init__(self, arguments: Sequence[str]) -> None:
-        parsed = _parser().parse_args(list(arguments))
-        self.thing: str = parsed.thing
-        self.schema: bool = parsed.schema
-        self.records: bool = parsed.records
-        self.api: tuple[frames.Api, int] | None = None
-        if parsed.response is not None:
-            try:
-                self.api = frames.parse_api(parsed.response)
-            except ValueError as error:
-                raise _Mistake(f"--response: {error}") from None
-
-
-def _parser() -> Parser:
+def _parsed(arguments: Sequence[str]) -> Namespace:
+    """Returns the parsed arguments; `api` is (API, version) of `--response`, or None."""
     parser = Parser(prog=PROGRAM, description="Print bytes of Kafka with names, positions and values.")
     parser.add_argument("thing", metavar="FILE|-|HEX", help="a file, - for stdin, or bytes in hex")
     parser.add_argument("--schema", action="store_true", help="print the schema instead of the values")
     parser.add_argument("--records", action="store_true", help="also print the records inside batches")
     parser.add_argument("--response", metavar="KEY:VERSION", help="the input is a response of this API (key or name)")
-    return parser
+    parsed = parser.parse_args(list(arguments))
+    try:
+        parsed.api = None if parsed.response is None else frames.parse_api(parsed.response)
+    except ValueError as error:
+        raise _Mistake(f"--response: {error}") from None
+    return parsed
 
 
 def dump(arguments: Sequence[str]) -> int:
     """`ottla dump`: prints the input and returns the exit code."""
     try:
-        options = Options(arguments)
+        options = _parsed(arguments)
         name = _name(options.thing)
         return printing(PROGRAM, lambda write: _dump(options, name, write))
     except (_Mistake, StorageError) as error:
@@ -83,7 +72,7 @@ def _name(thing: str) -> str:
     return shown if os.path.lexists(thing) else shown[:32] + ("..." if len(shown) > 32 else "")
 
 
-def _dump(options: Options, name: str, write: Write) -> int:
+def _dump(options: Namespace, name: str, write: Write) -> int:
     problems = Problems()
     try:
         if options.thing != "-" and os.path.lexists(options.thing):
@@ -96,8 +85,7 @@ def _dump(options: Options, name: str, write: Write) -> int:
         return 0
     sys.stdout.flush()
     more = f" (and {problems.count - 1} more)" if problems.count > 1 else ""
-    complain(PROGRAM, f"{name}: {problems.first}{more}")
-    return FOUND_DAMAGE
+    return complain(PROGRAM, f"{name}: {problems.first}{more}", FOUND_DAMAGE)
 
 
 def _from_pipe(path: str) -> bytes:
@@ -150,7 +138,7 @@ def _unhex(text: bytes) -> bytes | None:
     return bytes.fromhex(digits.decode())
 
 
-def _file(options: Options, write: Write, problems: Problems) -> None:
+def _file(options: Namespace, write: Write, problems: Problems) -> None:
     path = options.thing
     if os.path.isdir(path):
         raise _Mistake(f"{path} is a directory: expected a file (`ottla formats` reads directories)")
@@ -181,7 +169,7 @@ def _file(options: Options, write: Write, problems: Problems) -> None:
             trace_file(kind, source, path, tracer)
 
 
-def _segment(source: inspect.Source, path: str | None, options: Options, tracer: Tracer) -> None:
+def _segment(source: inspect.Source, path: str | None, options: Namespace, tracer: Tracer) -> None:
     title = f"segment {quoted(os.path.basename(path))[1:-1]}" if path else "record batches"
     tracer.line("0", 0, f"{title}, {source.size} bytes")
     Entries(tracer, topic=_topic_of(path), with_records=options.records).all(source, 0, 1)
@@ -204,7 +192,7 @@ def _status(number: int) -> str:
     return f" ({state.value if state else 'unknown'})"
 
 
-def _bytes(data: bytes, options: Options, write: Write, problems: Problems) -> None:
+def _bytes(data: bytes, options: Namespace, write: Write, problems: Problems) -> None:
     """Prints bytes without a known file name: a response with --response, otherwise batches, otherwise requests."""
     tracer = _tracer(write, len(data), problems)
     if options.api is None and _begins_with_entry(inspect.BytesSource(data)):
@@ -228,7 +216,7 @@ def _bytes(data: bytes, options: Options, write: Write, problems: Problems) -> N
         raise Stopped("0", "nothing to read")
 
 
-def _frames(data: bytes, options: Options) -> Iterator[frames.Frame]:
+def _frames(data: bytes, options: Namespace) -> Iterator[frames.Frame]:
     if options.api is not None:
         yield frames.find_response(data, *options.api)
     else:

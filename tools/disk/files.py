@@ -20,6 +20,7 @@ from ...broker.trace.tracer import Stopped, Tracer, Window, quoted
 from ...protocol.structs import Struct
 from ...storage import restore
 from ...storage.format import checkpoint, clean_close, partition_metadata, schemas
+from ...storage.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from ...storage.inspect import Source
 from ...storage.log_dir.metadata_log import SNAPSHOT_SUFFIX
 from ...storage.producers import txn_index
@@ -71,9 +72,9 @@ _BY_NAME = {
 }
 # The schema of an entry, and its size in bytes.
 ENTRIES: dict[Kind, tuple[Struct, int]] = {
-    Kind.OFFSET_INDEX: (schemas.OFFSET_ENTRY, schemas.OFFSET_ENTRY_BYTES),
-    Kind.TIME_INDEX: (schemas.TIME_ENTRY, schemas.TIME_ENTRY_BYTES),
-    Kind.TRANSACTION_INDEX: (schemas.ABORTED_TRANSACTION, schemas.ABORTED_TRANSACTION_BYTES),
+    Kind.OFFSET_INDEX: (schemas.OFFSET_ENTRY, OFFSET_ENTRY_BYTES),
+    Kind.TIME_INDEX: (schemas.TIME_ENTRY, TIME_ENTRY_BYTES),
+    Kind.TRANSACTION_INDEX: (schemas.ABORTED_TRANSACTION, txn_index.ENTRY_BYTES),
 }
 _CHECKPOINT_FIELDS = {Kind.OFFSETS: ("topic", "partition", "offset"), Kind.EPOCHS: ("epoch", "start_offset")}
 
@@ -144,7 +145,7 @@ def _trace_index(kind: Kind, source: Source, tracer: Tracer) -> None:
         for start in range(0, len(data), size):
             entry = data[start : start + size]
             where = position + start
-            if not any(entry) and (where or size > schemas.TIME_ENTRY_BYTES) and _only_zeros(source, where):
+            if not any(entry) and (where or size > TIME_ENTRY_BYTES) and _only_zeros(source, where):
                 tracer.line(str(where), 1, f"{source.size - where} preallocated bytes, all zero")
                 return
             window = Window(entry, where)

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ...broker.trace.tracer import quoted
 from ...protocol.arguments import Parser
 from ...protocol.internal_records.layouts import problem_of
+from ...protocol.internal_records.metadata_values import gaps_by_config, topic_configs, topic_ids
 from ...protocol.limits import INT32_MAX
 from ...protocol.mistakes import complain
 from ...protocol.text import elapsed, plural, speed
-from ...storage import inspect
-from ...storage.check.directory import Finding, MayHaveGaps, Verification
+from ...storage.check.directory import Finding, Verification
 from ...storage.errors import StorageError
-from ..command_line import FOUND_DAMAGE, number, printing
+from ...storage.log_dir import metadata_log
+from ..command_line import FOUND_DAMAGE, Write, number, printing
 from ..terminal import GREEN, RED, YELLOW, Progress, painted
-from .formats import topic_configs, topic_ids
 
 PROGRAM = "ottla verify"
 
@@ -40,14 +40,13 @@ def verify(arguments: Sequence[str]) -> int:
         return parsed.topic in (None, topic) and parsed.partition in (None, partition)
 
     try:
-        gaps = gaps_by_config(parsed.directory)
         verification = Verification(
             parsed.directory,
             deep=parsed.records,
-            may_have_gaps=gaps,
+            may_have_gaps=gaps_by_config(topic_configs(metadata_log.values(parsed.directory))),
             chosen=chosen,
             check=problem_of,
-            topic_ids=lambda: topic_ids(inspect.partitions(parsed.directory)),
+            topic_ids=lambda: topic_ids(metadata_log.values(parsed.directory)),
         )
     except StorageError as error:
         return complain(PROGRAM, error)
@@ -56,12 +55,6 @@ def verify(arguments: Sequence[str]) -> int:
         return complain(PROGRAM, f"{parsed.directory} has no partition that matches --topic and --partition")
     print_it = _print_json if parsed.json else _print_text
     return printing(PROGRAM, lambda write: print_it(verification, write))
-
-
-def gaps_by_config(directory: str) -> MayHaveGaps:
-    """Returns whether a topic's logs may have gaps: if it is compacted, or if its configs are unknown."""
-    configs = topic_configs(inspect.partitions(directory))
-    return lambda topic: configs is None or "compact" in configs.get(topic, {}).get("cleanup.policy", "")
 
 
 def mark_of(finding: Finding) -> str:
@@ -74,7 +67,7 @@ def text_of(finding: Finding) -> str:
     return quoted(f"{finding.where}: {finding.what}")[1:-1]
 
 
-def _print_text(verification: Verification, write: Callable[[str], object]) -> int:
+def _print_text(verification: Verification, write: Write) -> int:
     began, report, wrong = time.monotonic(), verification.report, 0
     write(f"{verification.root}: {'closed cleanly' if report.clean else 'not closed cleanly, or in use'}\n")
     progress = Progress("verify", "partitions")
@@ -89,7 +82,7 @@ def _print_text(verification: Verification, write: Callable[[str], object]) -> i
     return FOUND_DAMAGE if wrong else 0
 
 
-def _print_json(verification: Verification, write: Callable[[str], object]) -> int:
+def _print_json(verification: Verification, write: Write) -> int:
     began = time.monotonic()
     found = list(verification.findings(Progress("verify", "partitions").each))
     seconds = max(time.monotonic() - began, 1e-6)

@@ -25,13 +25,8 @@ TIMEOUT_S = 10.0
 # Versions of Kafka's tool for APIs that brokers do not advertise to clients: share coordinators, and telemetry.
 NOT_ADVERTISED = {
     27: Versions(1, 2),
-    71: Versions(0, 0),
-    72: Versions(0, 0),
-    83: Versions(0, 0),
-    84: Versions(0, 0),
-    85: Versions(0, 1),
-    86: Versions(0, 0),
-    87: Versions(0, 1),
+    **dict.fromkeys((71, 72, 83, 84, 86), Versions(0, 0)),
+    **dict.fromkeys((85, 87), Versions(0, 1)),
 }
 
 

@@ -5,10 +5,8 @@ Owns the configs that each entity type has, and their output. A password is hash
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal
 
 from ...client.admin.admin import (
     ANY_NAME,
@@ -23,6 +21,7 @@ from ...client.admin.admin import (
 )
 from ...client.net.errors import ClientError, KafkaError, UnsupportedVersion
 from ...protocol.errors import ErrorCode
+from ...protocol.text import java_double
 from .admin_command import CannotDo, Out, message, text_of
 
 USERS, CLIENTS, IPS = "users", "clients", "ips"
@@ -31,6 +30,12 @@ SHOWN = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
 QUOTAS = frozenset({"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"})
 IP_QUOTAS = frozenset({"connection_creation_rate"})
 MECHANISMS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
+# The configs of an entity, and what they are called in an error; of a user with a client id those of the client id.
+POSSIBLE = {
+    IPS: (IP_QUOTAS, "connection quota"),
+    CLIENTS: (QUOTAS, "quota"),
+    USERS: (QUOTAS | MECHANISMS.keys(), "quota and SCRAM credential"),
+}
 CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]{1,10}),)?password=(.*)")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")  # the syntax of a finite double in Java
 DEFAULT_ITERATIONS, LEAST_ITERATIONS = 4096, 4096
@@ -42,22 +47,13 @@ Changes = Mapping[str, str | None]
 
 def check_changes(entity: Entity, changes: Changes) -> list[ScramUpsertion | ScramDeletion]:
     """Returns the credential changes; none for quotas. Raises CannotDo for a config that the entity does not have."""
+    kind = next(kind for kind in POSSIBLE if kind in entity)
+    known, what = POSSIBLE[kind]
+    if unknown := [key for key in changes if key not in known]:
+        raise CannotDo(f"Only {what} configs are possible for '{kind}'. Unexpected config names: {','.join(unknown)}")
     scram = [key for key in changes if key in MECHANISMS]
-    if IPS in entity or CLIENTS in entity:
-        known, what = (IP_QUOTAS, "connection quota") if IPS in entity else (QUOTAS, "quota")
-        unknown = [key for key in changes if key not in known]
-        if unknown:
-            kind = IPS if IPS in entity else CLIENTS
-            raise CannotDo(
-                f"Only {what} configs are possible for '{kind}'. Unexpected config names: {','.join(unknown)}"
-            )
-    else:
-        unknown = [key for key in changes if key not in QUOTAS and key not in MECHANISMS]
-        if unknown:
-            what = "Only quota and SCRAM credential configs"
-            raise CannotDo(f"{what} are possible for '{USERS}'. Unexpected config names: {','.join(unknown)}")
-        if scram and len(scram) < len(changes):
-            raise CannotDo(f"Cannot alter both quota and SCRAM credential configs simultaneously for '{USERS}'.")
+    if scram and len(scram) < len(changes):
+        raise CannotDo(f"Cannot alter both quota and SCRAM credential configs simultaneously for '{USERS}'.")
     if not scram:
         for key, value in changes.items():
             _quota(key, value)
@@ -166,15 +162,3 @@ def _lines(
                 f"{info.mechanism.name.replace('_', '-')}=iterations={info.iterations}" for info in result
             )
             yield f"SCRAM credential configs for user-principal '{user}' are {known}\n"
-
-
-def java_double(value: float) -> str:
-    """Formats a number as Java prints a double: `1024.0`, `1.0E7`."""
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return repr(value)
-    if not math.isfinite(value):
-        return {"inf": "Infinity", "-inf": "-Infinity"}.get(repr(value), "NaN")
-    sign, digits, exponent = Decimal(repr(value)).as_tuple()
-    text = "".join(map(str, digits)).rstrip("0")
-    assert isinstance(exponent, int)
-    return f"{'-' * sign}{text[0]}.{text[1:] or '0'}E{len(digits) + exponent - 1}"

@@ -20,9 +20,7 @@ from ...broker.config.sources import read_properties_file
 from ...broker.errors import ConfigError
 from ...client.admin.admin import (
     Admin,
-    ConfigChange,
     ConfigEntry,
-    ConfigOperation,
     ConfigResource,
     ConfigSource,
     ResourceType,
@@ -31,7 +29,7 @@ from ...client.admin.admin import (
 from ...client.net.errors import UnsupportedVersion
 from ...protocol.arguments import Parser
 from . import config_quotas
-from .admin_command import CannotDo, Out, add_actions, admin_parser, check_action, parsed, run_admin
+from .admin_command import CannotDo, Out, admin_parser, parsed, run_admin
 from .config_quotas import CLIENTS, IPS, USERS, Changes, Entity
 from .groups import consumer_groups
 
@@ -48,30 +46,14 @@ RESOURCES = {
     GROUPS: ResourceType.GROUP,
 }
 # The source of a value set for an entity of each type; all values of loggers are shown.
-DYNAMIC = {
-    TOPICS: ConfigSource.DYNAMIC_TOPIC,
-    METRICS: ConfigSource.CLIENT_METRICS,
-    GROUPS: ConfigSource.GROUP,
-}
-SOURCES = {
-    ConfigSource.UNKNOWN: "UNKNOWN",
-    ConfigSource.DYNAMIC_TOPIC: "DYNAMIC_TOPIC_CONFIG",
-    ConfigSource.DYNAMIC_BROKER: "DYNAMIC_BROKER_CONFIG",
-    ConfigSource.DYNAMIC_DEFAULT_BROKER: "DYNAMIC_DEFAULT_BROKER_CONFIG",
-    ConfigSource.STATIC_BROKER: "STATIC_BROKER_CONFIG",
-    ConfigSource.DEFAULT: "DEFAULT_CONFIG",
-    ConfigSource.DYNAMIC_BROKER_LOGGER: "DYNAMIC_BROKER_LOGGER_CONFIG",
-    ConfigSource.CLIENT_METRICS: "DYNAMIC_CLIENT_METRICS_CONFIG",
-    ConfigSource.GROUP: "DYNAMIC_GROUP_CONFIG",
-}
+DYNAMIC = {TOPICS: ConfigSource.DYNAMIC_TOPIC, METRICS: ConfigSource.CLIENT_METRICS, GROUPS: ConfigSource.GROUP}
 OUTSIDE_BRACKETS = r"(?=[^\]]*(?:\[|$))"
 KEY = re.compile(r"[a-zA-Z0-9._-]*")
 
 
 def configs(arguments: Sequence[str]) -> int:
     """`ottla configs`: runs the command and returns the exit code."""
-    parser = admin_parser(PROGRAM, "Describe and alter configs, quotas and SCRAM credentials.")
-    add_actions(parser, ACTIONS)
+    parser = admin_parser(PROGRAM, "Describe and alter configs, quotas and SCRAM credentials.", ACTIONS)
     parser.add_argument("--all", action="store_true", help="with --describe: also values that were not set")
     parser.add_argument("--entity-type", action="append", default=[], metavar="TYPE", help=", ".join(KINDS))
     parser.add_argument("--entity-name", action="append", dest="names", default=[], metavar="NAME")
@@ -89,12 +71,11 @@ def configs(arguments: Sequence[str]) -> int:
     parser.add_argument("--add-config-file", type=Path, metavar="FILE", help="configs to set, from a properties file")
     parser.add_argument("--delete-config", metavar="K,...", help="configs to delete")
     parser.add_argument("--force", action="store_true", help=argparse.SUPPRESS)  # a flag of Kafka's tool without effect
-    args = parsed(parser, arguments, _check)
+    args = parsed(parser, arguments, ACTIONS, _check)
     return run_admin(PROGRAM, args, _alter if args.alter else _describe)
 
 
 def _check(parser: Parser, args: argparse.Namespace) -> None:
-    check_action(parser, args, ACTIONS)
     short = {kind: getattr(args, f"of_{kind}") for kind in KINDS}
     defaults = [kind for kind in WITH_DEFAULT if getattr(args, f"{kind[:-1]}_defaults")]
     kinds = [*args.entity_type, *(kind for kind, name in short.items() if name is not None), *defaults]
@@ -200,12 +181,7 @@ async def _alter(admin: Admin, args: argparse.Namespace, out: Out) -> None:
             unknown = [key for key in changes if key not in known]
             if unknown:
                 raise CannotDo(f"Invalid broker logger(s): {','.join(unknown)}")
-        wanted = {
-            key: ConfigChange(ConfigOperation.DELETE if value is None else ConfigOperation.SET, value)
-            for key, value in changes.items()
-        }
-        resource = ConfigResource(RESOURCES[kind], name)
-        checked(await admin.alter_configs({resource: wanted}))
+        checked(await admin.alter_configs({ConfigResource(RESOURCES[kind], name): changes}))
     document = {
         "entity_type": kind,
         "entity_name": name or None,
@@ -262,13 +238,12 @@ async def _names(admin: Admin, kind: str) -> list[str]:
 
 async def _entries(admin: Admin, kind: str, name: str) -> dict[str, ConfigEntry]:
     resource = ConfigResource(RESOURCES[kind], name)
-    return checked(await admin.describe_configs([resource], include_synonyms=True, include_documentation=True))[
-        resource
-    ]
+    found = await admin.describe_configs([resource], include_synonyms=True, include_documentation=True)
+    return checked(found)[resource]
 
 
 def _line(entry: ConfigEntry) -> str:
-    synonyms = ", ".join(f"{SOURCES[s.source]}:{s.name}={_value(s.value)}" for s in entry.synonyms)
+    synonyms = ", ".join(f"{s.source.text}:{s.name}={_value(s.value)}" for s in entry.synonyms)
     sensitive = str(entry.is_sensitive).lower()
     return f"  {entry.name}={_value(entry.value)} sensitive={sensitive} synonyms={{{synonyms}}}\n"
 
@@ -281,9 +256,9 @@ def _entry(entry: ConfigEntry) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": entry.name,
         "value": entry.value,
-        "source": SOURCES[entry.source],
+        "source": entry.source.text,
         "sensitive": entry.is_sensitive,
         "read_only": entry.is_read_only,
-        "synonyms": [{"name": s.name, "value": s.value, "source": SOURCES[s.source]} for s in entry.synonyms],
+        "synonyms": [{"name": s.name, "value": s.value, "source": s.source.text} for s in entry.synonyms],
     }
     return document | ({"documentation": entry.documentation} if entry.documentation else {})

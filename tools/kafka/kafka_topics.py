@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 
 from ...protocol.mistakes import FAILED
-from ..interrupted import INTERRUPTED
+from ..main import INTERRUPTED
 from .admin_command import Out, parsed, run_admin
-from .topics import act, check, topics_parser
+from .topics import ACTIONS, act, check, topics_parser
 
 PROGRAM = "kafka-topics"
 
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = topics_parser(PROGRAM)
     parser.set_defaults(bootstrap_server=None)
     try:
-        args = parsed(parser, sys.argv[1:] if arguments is None else arguments, check)
+        args = parsed(parser, sys.argv[1:] if arguments is None else arguments, ACTIONS, check)
         if not args.bootstrap_server:
             parser.error("--bootstrap-server must be specified")
     except SystemExit as end:

@@ -9,7 +9,7 @@ later). Exit code 0; 1 with one line on stderr if a log is damaged; 2 for wrong 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...broker.replica.producer_log import PartitionFiles, find
@@ -21,7 +21,7 @@ from ...protocol.text import known as shown
 from ...protocol.text import lines, moment
 from ...storage.errors import StorageError
 from ...storage.producers.producer_state import Producer, ProducerRules
-from ..command_line import FOUND_DAMAGE, number, printing, security_options
+from ..command_line import Write, number, printing, printing_of_logs, security_options
 
 if TYPE_CHECKING:
     from ...client.admin.admin import ProducerState
@@ -68,27 +68,21 @@ def producers(arguments: Sequence[str]) -> int:
     security = security_options(parser, parsed.command_config)
     print_it = _print_json if parsed.json else _print_text
     if parsed.bootstrap_server is not None:
-        from .producers_of_broker import Cannot, fetch_producers
+        from .producers_of_broker import Cannot, fetch_producers, fetched
 
+        bootstrap, where = parsed.bootstrap_server, (parsed.topic, parsed.partition)
         try:
-            fetched = [
-                _of_broker(of.topic, of.partition, one)
-                for of in fetch_producers(parsed.bootstrap_server, parsed.topic, parsed.partition, security)
-                for one in of.producers
-            ]
+            known = fetched(bootstrap, security, lambda admin: fetch_producers(admin, bootstrap, *where))
         except Cannot as error:
             return complain(parser.prog, error)
-        return printing(parser.prog, lambda write: print_it(fetched, write))
+        states = [_of_broker(*place, one) for place, found in known.items() for one in found]
+        return printing(parser.prog, lambda write: print_it(states, write))
     try:
         found = find(parsed.directory, parsed.topic, parsed.partition)
     except StorageError as error:
         return complain(parser.prog, error)
-    code = printing(parser.prog, lambda write: print_it(_states(found), write))
-    damage = next((files.damage for files in found if files.damage is not None), None)
-    if damage is not None and not code:
-        complain(parser.prog, f"log read up to the damage only: {damage}")
-        return FOUND_DAMAGE
-    return code
+    damage = (files.damage for files in found)
+    return printing_of_logs(parser.prog, lambda write: print_it(_states(found), write), damage)
 
 
 def _of_broker(topic: str, partition: int, state: ProducerState) -> State:
@@ -114,29 +108,23 @@ def _states(found: Sequence[PartitionFiles]) -> Iterator[State]:
 
 
 def _state(files: PartitionFiles, producer_id: int, known: Producer) -> State:
-    newest = known.batches[-1] if known.batches else None
     return State(
         files.folder.topic,
         files.folder.partition,
         producer_id,
         known.epoch,
-        newest.last_sequence if newest else -1,
-        newest.last_offset if newest else -1,
+        known.last_sequence,
+        known.batches[-1].last_offset if known.batches else -1,
         known.last_timestamp_ms,
         known.coordinator_epoch,
         known.transaction_first_offset,
     )
 
 
-def _print_text(states: Iterable[State], write: Callable[[str], object]) -> int:
-    rows: list[Sequence[str]] = [HEAD]
-    rows += [_row(state) for state in states]
-    if len(rows) == 1:
-        write("no producers\n")
-        return 0
-    for line in lines(rows):
+def _print_text(states: Iterable[State], write: Write) -> None:
+    rows = [_row(state) for state in states]
+    for line in lines([HEAD, *rows]) if rows else ["no producers\n"]:
         write(line)
-    return 0
 
 
 def _row(state: State) -> tuple[str, ...]:
@@ -157,6 +145,5 @@ def _row(state: State) -> tuple[str, ...]:
     )
 
 
-def _print_json(states: Iterable[State], write: Callable[[str], object]) -> int:
+def _print_json(states: Iterable[State], write: Write) -> None:
     write(json.dumps({"producers": [state._asdict() for state in states]}, indent=2) + "\n")
-    return 0

@@ -6,50 +6,44 @@ Owns the requests and their errors. A module of its own, so that reading a data 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
 
 from ...client.admin.admin import Admin, ProducerState, TopicDescription, checked
 from ...client.net.errors import ClientError, KafkaError, UnsupportedVersion
 from ...client.net.metadata import NO_NODE
 from ...protocol.errors import ErrorCode
-from ...protocol.named import NamedTuple
+
+T = TypeVar("T")
+States = dict[tuple[str, int], tuple[ProducerState, ...]]
 
 
 class Cannot(Exception):
     """The producer state cannot be fetched; the text is one line."""
 
 
-class OfPartition(NamedTuple):
-    """The producer state of a partition, from its leader."""
+def fetched(bootstrap: str, security: Mapping[str, Any], fetch: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
+    """Returns what `fetch` fetches with a client with these security options. Raises Cannot."""
 
-    topic: str
-    partition: int
-    producers: tuple[ProducerState, ...]
+    async def connected() -> T:
+        async with Admin(bootstrap, **security) as admin:
+            return await fetch(admin)
 
-
-def fetch_producers(
-    bootstrap: str, topic: str | None, partition: int | None, security: Mapping[str, Any]
-) -> list[OfPartition]:
-    """Fetches the producer state of all matching partitions, sorted by topic and number, with these security options of
-    the client. Raises Cannot."""
     try:
-        return asyncio.run(_fetch(bootstrap, topic, partition, security))
+        return asyncio.run(connected())
     except UnsupportedVersion:
         raise Cannot(f"the broker at {bootstrap} has no DescribeProducers API: expected Kafka 2.8 or later") from None
     except ClientError as error:
         raise Cannot(str(error)) from None
 
 
-async def _fetch(
-    bootstrap: str, topic: str | None, partition: int | None, security: Mapping[str, Any]
-) -> list[OfPartition]:
-    async with Admin(bootstrap, **security) as admin:
-        results = await admin.describe_producers(await partitions_of(admin, bootstrap, topic, partition))
+async def fetch_producers(admin: Admin, bootstrap: str, topic: str | None, partition: int | None) -> States:
+    """Fetches the producer state of the matching partitions, sorted by topic and number. Raises Cannot, ClientError."""
+    results = await admin.describe_producers(await partitions_of(admin, bootstrap, topic, partition))
     for (name, index), outcome in results.items():
         if isinstance(outcome, KafkaError):
             raise Cannot(f"{name}-{index}: {outcome}")
-    return [OfPartition(name, index, producers) for (name, index), producers in sorted(checked(results).items())]
+    return dict(sorted(checked(results).items()))
 
 
 async def partitions_of(

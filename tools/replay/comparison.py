@@ -16,23 +16,20 @@ from typing import Any
 
 from ...broker.recording.decoding import request_value, response_value
 from ...broker.recording.exchange import Ending, Exchange
-from ...broker.releases.profiles import api_names
 from ...protocol.api_key import ApiKey
-from ...protocol.errors import ErrorCode
+from ...protocol.errors import ErrorCode, error_name
 from ...protocol.messages.records.fetch import FetchRequest
 from ...protocol.named import NamedTuple
+from ..release_table import api_name
 from .expected_differences import ExpectedDifferences
 from .fetched_records import Fetched, Unread
-from .learned_names import WITH_TOPIC_NAMES, error_codes, learn, learn_names
-from .name_mapping import Ids, Place
+from .name_mapping import OF_TOPICS, WITH_TOPIC_NAMES, Ids, Place, error_codes, learn, learn_names
 from .requests import NOT_READY
 from .subjects import LISTING, changes, of_response, subjects
 from .value_comparison import ABSENT, Difference, Sides, differences
 from .versions import one_shape
 
-PASSING = frozenset(
-    {*NOT_READY, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_ID}
-)
+PASSING = NOT_READY | OF_TOPICS
 LOOKS_MAX = 5_000  # differences checked for concurrent changes; each check goes through all changes
 FINDINGS_MAX = 10_000  # further findings are only counted
 # The fields that depend on which of two concurrent requests came first, by API.
@@ -76,7 +73,6 @@ class Finding(NamedTuple):
 
     number: int
     connection: int
-    api_key: int
     api: str
     version: int
     path: str
@@ -106,33 +102,24 @@ class Comparison:
         return not self.counts[Why.UNEXPLAINED]
 
 
-def compare(
-    pairs: Sequence[Pair],
-    *,
-    nodes: Mapping[int, int] | None = None,
-    texts: Mapping[str, str] | None = None,
-    expected: ExpectedDifferences | None = None,
-    same_times: bool = True,
-) -> Comparison:
+class Comparing:
     """Compares all pairs in their order.
 
     `texts` maps addresses of the left to those of the right. `same_times` is False for two recordings of different
     sessions, whose record timestamps differ.
     """
-    return _Comparing(pairs, nodes or {}, texts or {}, expected, same_times).run()
 
-
-class _Comparing:
     def __init__(
         self,
         pairs: Sequence[Pair],
-        nodes: Mapping[int, int],
-        texts: Mapping[str, str],
-        expected: ExpectedDifferences | None,
-        same_times: bool,
+        *,
+        nodes: Mapping[int, int] | None = None,
+        texts: Mapping[str, str] | None = None,
+        expected: ExpectedDifferences | None = None,
+        same_times: bool = True,
     ) -> None:
         self._pairs = pairs
-        self._texts = dict(texts)
+        self._texts = dict(texts or {})
         self._expected = expected
         self._ids = Ids(nodes)
         self._fetched = Fetched(self._ids, same_times=same_times)
@@ -187,7 +174,7 @@ class _Comparing:
             self._found.not_sent[pair.not_sent] += 1
             if pair.is_expected:
                 by_table = self._expected is not None and self._expected.unserved(left.api_key, left.api_version)
-                reason = f"versions of {self._api(left)}" if by_table else "ApiVersions"
+                reason = f"versions of {api_name(left.api_key)}" if by_table else "ApiVersions"
                 self._note(left, Difference("", "sent", f"not sent: {pair.not_sent}"), Why.EXPECTED, reason)
                 self._taint(left, request)
             return
@@ -217,7 +204,7 @@ class _Comparing:
             if one.ending is Ending.CLOSED and one.reason:
                 endings[index] += f": {one.reason}"
             elif one.response is not None and (value := response_value(one)) is not None:
-                codes = {ErrorCode(code).name for code in error_codes(value) if code and code in _NAMED_CODES}
+                codes = {name for code in error_codes(value) if code and (name := error_name(code))}
                 endings[index] += f": {', '.join(sorted(codes))}" if codes else ""
         return [Difference("", *endings)]
 
@@ -357,15 +344,8 @@ class _Comparing:
         self._found.counts[why] += 1
         if len(findings) < FINDINGS_MAX:
             self._known[key] = len(findings)
-            place = left.number, left.peer.number, left.api_key, self._api(left), left.api_version
+            place = left.number, left.peer.number, api_name(left.api_key), left.api_version
             findings.append(Finding(*place, one.path, one.left, one.right, why, reason))
-
-    @staticmethod
-    def _api(one: Exchange) -> str:
-        return api_names().get(one.api_key, f"API key {one.api_key}")
-
-
-_NAMED_CODES = frozenset(int(code) for code in ErrorCode)
 
 
 def _is_named(name: str, text: str) -> bool:
@@ -436,7 +416,6 @@ def _aligned(ours: list[Exchange], theirs: list[Exchange]) -> tuple[list[Pair], 
             pairs.append(Pair(one, there[one.api_key].pop(0)))
         else:
             missing[one.api_key] += 1
-    names = api_names()
-    notes += [f"{count} more {names.get(key, key)} in the first" for key, count in sorted(missing.items())]
-    notes += [f"{len(rest)} more {names.get(key, key)} in the second" for key, rest in sorted(there.items()) if rest]
+    notes += [f"{count} more {api_name(key)} in the first" for key, count in sorted(missing.items())]
+    notes += [f"{len(rest)} more {api_name(key)} in the second" for key, rest in sorted(there.items()) if rest]
     return pairs, notes

@@ -20,23 +20,13 @@ from ...protocol.limits import INT16_MAX
 from ...protocol.named import NamedTuple
 from ...protocol.schema import Versions
 from ..release_table import behaviour_of
+from .name_mapping import OF_COORDINATORS, OF_TOPICS
 from .value_comparison import ABSENT, Difference
 
 UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION
 # Errors that depend on the state of a topic, leader or coordinator: no release returns them by a rule of its own.
-OF_STATE = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-    }
-)
+OF_STATE = OF_TOPICS | OF_COORDINATORS
 _CODE = re.compile(r"error_code$")
-ANY = frozenset[int]()
 Holds = Callable[[Any, Any], bool]
 
 
@@ -71,64 +61,28 @@ def _either(*codes: int) -> Holds:
     return lambda left, right: left in codes or right in codes
 
 
-def _signs(*apis: int, path: str = "", holds: Holds | None = None, newest: int = INT16_MAX) -> tuple[Sign, ...]:
-    return (Sign(frozenset(apis), path, holds, newest),)
+def _signs(apis: str = "", *, path: str = "", holds: Holds | None = None, newest: int = INT16_MAX) -> tuple[Sign, ...]:
+    return (Sign(frozenset(ApiKey[name] for name in apis.split()), path, holds, newest),)
 
 
-_SEQUENCES = _signs(ApiKey.PRODUCE, path=r"error_code$|^$", holds=_codes(0, 45, 46, 47, 59))
-_REFUSALS = _signs(ApiKey.PRODUCE, path=r"error_code$|^$")
-_WRITTEN = (
-    Sign(frozenset({ApiKey.FETCH}), r"\.records\["),
-    Sign(frozenset({ApiKey.PRODUCE}), r"error_code$", _codes(0, 2, 32, 35, 43, 76, 87)),
+_SEQUENCES = _signs("PRODUCE", path=r"error_code$|^$", holds=_codes(0, 45, 46, 47, 59))
+_WRITTEN = _signs("FETCH", path=r"\.records\[") + _signs(
+    "PRODUCE", path=r"error_code$", holds=_codes(0, 2, 32, 35, 43, 76, 87)
 )
-_TEXTS = _signs(path=r"error_message$")
 _TRANSACTIONS = _signs(
-    ApiKey.PRODUCE,
-    ApiKey.INIT_PRODUCER_ID,
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.END_TXN,
-    ApiKey.TXN_OFFSET_COMMIT,
-    ApiKey.DESCRIBE_TRANSACTIONS,
-    ApiKey.LIST_TRANSACTIONS,
-    ApiKey.DESCRIBE_PRODUCERS,
+    """PRODUCE INIT_PRODUCER_ID ADD_PARTITIONS_TO_TXN ADD_OFFSETS_TO_TXN END_TXN TXN_OFFSET_COMMIT
+    DESCRIBE_TRANSACTIONS LIST_TRANSACTIONS DESCRIBE_PRODUCERS""",
     path="error_code$|producer_(id|epoch)$|state$",
 )
 # APIs that coordinators serve.
-_COORDINATED = (
-    ApiKey.OFFSET_COMMIT,
-    ApiKey.OFFSET_FETCH,
-    ApiKey.FIND_COORDINATOR,
-    ApiKey.JOIN_GROUP,
-    ApiKey.HEARTBEAT,
-    ApiKey.LEAVE_GROUP,
-    ApiKey.SYNC_GROUP,
-    ApiKey.DESCRIBE_GROUPS,
-    ApiKey.LIST_GROUPS,
-    ApiKey.INIT_PRODUCER_ID,
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.END_TXN,
-    ApiKey.TXN_OFFSET_COMMIT,
-    ApiKey.DELETE_GROUPS,
-    ApiKey.OFFSET_DELETE,
-    ApiKey.DESCRIBE_TRANSACTIONS,
-    ApiKey.LIST_TRANSACTIONS,
-)
-_ACLS = (
-    Sign(frozenset({ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}), ""),
-    Sign(ANY, r"authorized_operations$"),
-)
+_COORDINATED = """OFFSET_COMMIT OFFSET_FETCH FIND_COORDINATOR JOIN_GROUP HEARTBEAT LEAVE_GROUP SYNC_GROUP
+    DESCRIBE_GROUPS LIST_GROUPS INIT_PRODUCER_ID ADD_PARTITIONS_TO_TXN ADD_OFFSETS_TO_TXN END_TXN TXN_OFFSET_COMMIT
+    DELETE_GROUPS OFFSET_DELETE DESCRIBE_TRANSACTIONS LIST_TRANSACTIONS"""
+_ACLS = _signs("DESCRIBE_ACLS CREATE_ACLS DELETE_ACLS") + _signs(path=r"authorized_operations$")
 
 _NEW_GROUPS = _signs(
-    ApiKey.STREAMS_GROUP_HEARTBEAT,
-    ApiKey.STREAMS_GROUP_DESCRIBE,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    ApiKey.CONSUMER_GROUP_DESCRIBE,
-    ApiKey.OFFSET_COMMIT,
-    ApiKey.OFFSET_FETCH,
-    ApiKey.TXN_OFFSET_COMMIT,
-    ApiKey.LIST_GROUPS,
+    """STREAMS_GROUP_HEARTBEAT STREAMS_GROUP_DESCRIBE CONSUMER_GROUP_HEARTBEAT CONSUMER_GROUP_DESCRIBE OFFSET_COMMIT
+    OFFSET_FETCH TXN_OFFSET_COMMIT LIST_GROUPS"""
 )
 
 SIGNS: Mapping[str, tuple[Sign, ...]] = {
@@ -137,130 +91,103 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
         unknown_below_log_start own_epoch_begins_at_0""".split(),
         _SEQUENCES,
     ),
-    "invalid_record_code": _signs(ApiKey.PRODUCE, path=r"error_code$", holds=_codes(2, 87)),
-    "wrong_batches": _signs(ApiKey.PRODUCE, path=r"error_code$|^$", holds=_codes(0, 2, 87))
-    + _signs(ApiKey.PRODUCE, path="^$"),
-    "unreadable_batches": _signs(ApiKey.PRODUCE, path=r"error_code$|^$", holds=_either(-1, 2))
-    + _signs(ApiKey.PRODUCE, path="^$"),
-    "record_errors": _signs(ApiKey.PRODUCE, path=r"record_errors|error_message$"),
-    "counted_record_errors": _signs(ApiKey.PRODUCE, path=r"error_message$"),
+    "invalid_record_code": _signs("PRODUCE", path=r"error_code$", holds=_codes(2, 87)),
+    "wrong_batches": _signs("PRODUCE", path=r"error_code$|^$", holds=_codes(0, 2, 87)) + _signs("PRODUCE", path="^$"),
+    "unreadable_batches": _signs("PRODUCE", path=r"error_code$|^$", holds=_either(-1, 2))
+    + _signs("PRODUCE", path="^$"),
+    "record_errors": _signs("PRODUCE", path=r"record_errors|error_message$"),
+    "counted_record_errors": _signs("PRODUCE", path=r"error_message$"),
     **dict.fromkeys(
-        "refuse_unnumbered unnumbered_fail one_magic append_time_bit_allowed timestamp_range".split(), _REFUSALS
+        "refuse_unnumbered unnumbered_fail one_magic append_time_bit_allowed timestamp_range".split(),
+        _signs("PRODUCE", path=r"error_code$|^$"),
     ),
     **dict.fromkeys("old_formats newest_magic v2_from_ibp_3".split(), _WRITTEN),
-    **dict.fromkeys("down_conversion nothing_left sends_cut".split(), _signs(ApiKey.FETCH, newest=3)),
-    "zstd_topic_needs_fetch_10": _signs(ApiKey.FETCH, path=r"error_code$", holds=_codes(0, 76)),
-    **dict.fromkeys("cleaner_keeps_old_formats delete_horizon cleaner_keeps_last_batch".split(), _signs(ApiKey.FETCH)),
-    "eligible_leaders": _signs(ApiKey.DESCRIBE_TOPIC_PARTITIONS, path=r"eligible_leader_replicas|last_known_elr")
-    + _signs(ApiKey.API_VERSIONS, path=r"features.*eligible")
-    + _signs(ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_CONFIGS, path=r"min\.insync\.replicas"),
-    "transaction_version": _TRANSACTIONS + _signs(ApiKey.API_VERSIONS, path=r"features.*transaction\.version"),
+    **dict.fromkeys("down_conversion nothing_left sends_cut".split(), _signs("FETCH", newest=3)),
+    "zstd_topic_needs_fetch_10": _signs("FETCH", path=r"error_code$", holds=_codes(0, 76)),
+    **dict.fromkeys("cleaner_keeps_old_formats delete_horizon cleaner_keeps_last_batch".split(), _signs("FETCH")),
+    "eligible_leaders": _signs("DESCRIBE_TOPIC_PARTITIONS", path=r"eligible_leader_replicas|last_known_elr")
+    + _signs("API_VERSIONS", path=r"features.*eligible")
+    + _signs("CREATE_TOPICS DESCRIBE_CONFIGS", path=r"min\.insync\.replicas"),
+    "transaction_version": _TRANSACTIONS + _signs("API_VERSIONS", path=r"features.*transaction\.version"),
     **dict.fromkeys(
         "verifies_transactions verifies_offsets absent_group_code".split(),
-        _signs(ApiKey.PRODUCE, ApiKey.TXN_OFFSET_COMMIT, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.ADD_PARTITIONS_TO_TXN),
+        _signs("PRODUCE TXN_OFFSET_COMMIT ADD_OFFSETS_TO_TXN ADD_PARTITIONS_TO_TXN"),
     ),
     "hides_topics": _signs(path=r"error_code$", holds=_codes(3, 29)),
-    "offset_fetch_reads_group": _signs(ApiKey.OFFSET_FETCH, path=r"error_code$", holds=_codes(0, 30)),
-    "creates_by_topic": _signs(ApiKey.CREATE_TOPICS, ApiKey.METADATA, path=r"error_code$", holds=_codes(0, 29, 31)),
-    "describe_suffices": _signs(ApiKey.LIST_GROUPS, ApiKey.OFFSET_FOR_LEADER_EPOCH),
-    "idempotence_of_cluster": _signs(ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID, path=r"error_code$", holds=_codes(0, 31)),
-    "group_configs": _signs(path=r"authorized_operations$")
-    + _signs(ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
-    "refusal_texts": _TEXTS,
-    "log_dirs_of_requested_topics": _signs(ApiKey.DESCRIBE_LOG_DIRS),
-    "controls_as_kraft": _signs(
-        ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS
-    ),
-    "reassignment_awaits": _signs(ApiKey.LIST_PARTITION_REASSIGNMENTS)
-    + _signs(ApiKey.ALTER_PARTITION_REASSIGNMENTS, path=r"error_code$", holds=_codes(0, 85))
-    + _signs(ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS, path=r"leader|replica_nodes|isr_nodes"),
-    "topics_as_kraft": _signs(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS),
-    "limits_added_partitions": _signs(ApiKey.CREATE_PARTITIONS, path=r"error_(code|message)$"),
-    "first_offsets": _signs(ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, newest=0),
-    "special_timestamps": _signs(ApiKey.LIST_OFFSETS, path=r"error_code$|\.(timestamp|offset)$"),
+    "offset_fetch_reads_group": _signs("OFFSET_FETCH", path=r"error_code$", holds=_codes(0, 30)),
+    "creates_by_topic": _signs("CREATE_TOPICS METADATA", path=r"error_code$", holds=_codes(0, 29, 31)),
+    "describe_suffices": _signs("LIST_GROUPS OFFSET_FOR_LEADER_EPOCH"),
+    "idempotence_of_cluster": _signs("PRODUCE INIT_PRODUCER_ID", path=r"error_code$", holds=_codes(0, 31)),
+    "group_configs": _signs(path=r"authorized_operations$") + _signs("DESCRIBE_CONFIGS INCREMENTAL_ALTER_CONFIGS"),
+    "refusal_texts": _signs(path=r"error_message$"),
+    "log_dirs_of_requested_topics": _signs("DESCRIBE_LOG_DIRS"),
+    "controls_as_kraft": _signs("ELECT_LEADERS ALTER_PARTITION_REASSIGNMENTS LIST_PARTITION_REASSIGNMENTS"),
+    "reassignment_awaits": _signs("LIST_PARTITION_REASSIGNMENTS")
+    + _signs("ALTER_PARTITION_REASSIGNMENTS", path=r"error_code$", holds=_codes(0, 85))
+    + _signs("METADATA DESCRIBE_TOPIC_PARTITIONS", path=r"leader|replica_nodes|isr_nodes"),
+    "topics_as_kraft": _signs("CREATE_TOPICS DELETE_TOPICS CREATE_PARTITIONS"),
+    "limits_added_partitions": _signs("CREATE_PARTITIONS", path=r"error_(code|message)$"),
+    "first_offsets": _signs("OFFSET_COMMIT OFFSET_FETCH", newest=0),
+    "special_timestamps": _signs("LIST_OFFSETS", path=r"error_code$|\.(timestamp|offset)$"),
     "cordoned_log_dirs": _signs(
-        ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DESCRIBE_LOG_DIRS, path=r"error_message$|is_cordoned$"
+        "CREATE_TOPICS CREATE_PARTITIONS DESCRIBE_LOG_DIRS", path=r"error_message$|is_cordoned$"
     ),
-    "deletes_without_policy": _signs(ApiKey.DELETE_RECORDS, path=r"error_code$"),
-    "in_sync_at_most_replicas": _signs(ApiKey.PRODUCE, path=r"error_code$", holds=_codes(0, 19, 20)),
-    "coordinator_awaits_topic": _signs(*_COORDINATED, path=r"error_code$|^$", holds=_either(15, 16)),
-    "created_topic": _signs(ApiKey.METADATA, path=r"error_code$", holds=_codes(0, 3, 5))
-    + _signs(ApiKey.METADATA, path=r"\.(partitions|topic_id)"),
+    "deletes_without_policy": _signs("DELETE_RECORDS", path=r"error_code$"),
+    "in_sync_at_most_replicas": _signs("PRODUCE", path=r"error_code$", holds=_codes(0, 19, 20)),
+    "coordinator_awaits_topic": _signs(_COORDINATED, path=r"error_code$|^$", holds=_either(15, 16)),
+    "created_topic": _signs("METADATA", path=r"error_code$", holds=_codes(0, 3, 5))
+    + _signs("METADATA", path=r"\.(partitions|topic_id)"),
     **dict.fromkeys(
-        "removes_unsynced first_session_at_join".split(),
-        _signs(ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.SYNC_GROUP, ApiKey.DESCRIBE_GROUPS),
+        "removes_unsynced first_session_at_join".split(), _signs("JOIN_GROUP HEARTBEAT SYNC_GROUP DESCRIBE_GROUPS")
     ),
     "member_checks": _signs(
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.HEARTBEAT,
-        ApiKey.LEAVE_GROUP,
-        ApiKey.SYNC_GROUP,
-        ApiKey.TXN_OFFSET_COMMIT,
+        "OFFSET_COMMIT HEARTBEAT LEAVE_GROUP SYNC_GROUP TXN_OFFSET_COMMIT",
         path=r"error_code$",
         holds=_codes(0, 22, 25, 27),
     ),
-    "heartbeats_before_sync": _signs(ApiKey.HEARTBEAT, path=r"error_code$", holds=_codes(0, 25, 27)),
-    "described_text": _signs(ApiKey.DESCRIBE_CONFIGS, path=r"error_message$"),
-    "acl_text": _signs(ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, path=r"error_message$"),
-    "sasl_text": _signs(ApiKey.SASL_AUTHENTICATE, path=r"error_message$"),
-    "first_token": _signs(ApiKey.SASL_AUTHENTICATE),
+    "heartbeats_before_sync": _signs("HEARTBEAT", path=r"error_code$", holds=_codes(0, 25, 27)),
+    "described_text": _signs("DESCRIBE_CONFIGS", path=r"error_message$"),
+    "acl_text": _signs("DESCRIBE_ACLS CREATE_ACLS", path=r"error_message$"),
+    "sasl_text": _signs("SASL_AUTHENTICATE", path=r"error_message$"),
+    "first_token": _signs("SASL_AUTHENTICATE"),
     "old_group_coordinator": _signs(
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.OFFSET_FETCH,
-        ApiKey.DESCRIBE_GROUPS,
-        ApiKey.LIST_GROUPS,
-        ApiKey.TXN_OFFSET_COMMIT,
-        ApiKey.DELETE_GROUPS,
-        ApiKey.OFFSET_DELETE,
+        "OFFSET_COMMIT OFFSET_FETCH DESCRIBE_GROUPS LIST_GROUPS TXN_OFFSET_COMMIT DELETE_GROUPS OFFSET_DELETE"
     ),
     **dict.fromkeys(
-        "consumer_groups hashes_topics rejoins_at_zero spaces_assignments commits_by_assignment".split(),
-        _NEW_GROUPS,
+        "consumer_groups hashes_topics rejoins_at_zero spaces_assignments commits_by_assignment".split(), _NEW_GROUPS
     ),
-    "static_streams_members": _signs(ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_DESCRIBE),
-    "shrinks_deliveries": _signs(ApiKey.SHARE_FETCH),
+    "static_streams_members": _signs("STREAMS_GROUP_HEARTBEAT STREAMS_GROUP_DESCRIBE"),
+    "shrinks_deliveries": _signs("SHARE_FETCH"),
     "caps_group_configs": _signs(
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        ApiKey.SHARE_GROUP_HEARTBEAT,
-        ApiKey.STREAMS_GROUP_HEARTBEAT,
-        ApiKey.SHARE_FETCH,
-        ApiKey.SHARE_ACKNOWLEDGE,
+        "CONSUMER_GROUP_HEARTBEAT SHARE_GROUP_HEARTBEAT STREAMS_GROUP_HEARTBEAT SHARE_FETCH SHARE_ACKNOWLEDGE"
     ),
-    "group_states_in_any_case": _signs(ApiKey.LIST_GROUPS),
-    "producers_in_words": _signs(ApiKey.DESCRIBE_PRODUCERS, path=r"error_(code|message)$"),
-    "scram_once_a_user": _signs(ApiKey.ALTER_USER_SCRAM_CREDENTIALS),
-    "credentials_end_sessions": _signs(ApiKey.SASL_AUTHENTICATE, path=r"session_lifetime_ms$") + _signs(path=r"^$"),
+    "group_states_in_any_case": _signs("LIST_GROUPS"),
+    "producers_in_words": _signs("DESCRIBE_PRODUCERS", path=r"error_(code|message)$"),
+    "scram_once_a_user": _signs("ALTER_USER_SCRAM_CREDENTIALS"),
+    "credentials_end_sessions": _signs("SASL_AUTHENTICATE", path=r"session_lifetime_ms$") + _signs(path=r"^$"),
     "token_rules": _signs(
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-        path=r"error_code$|timestamp_ms$",
+        "CREATE_DELEGATION_TOKEN RENEW_DELEGATION_TOKEN EXPIRE_DELEGATION_TOKEN", path=r"error_code$|timestamp_ms$"
     ),
-    "feature_results": _signs(ApiKey.UPDATE_FEATURES),
+    "feature_results": _signs("UPDATE_FEATURES"),
     "cidr_hosts": _ACLS + _signs(path=r"error_code$", holds=_either(29, 30, 31, 53)),
     "newest_acl_operation": _ACLS,
     "acls_as_kraft": _ACLS,
     "mutes_throttled": (),
-    "quota_checks": _signs(ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),
-    "validation_is_charged": _signs(ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, path=r"error_code$"),
+    "quota_checks": _signs("DESCRIBE_CLIENT_QUOTAS ALTER_CLIENT_QUOTAS"),
+    "validation_is_charged": _signs("CREATE_TOPICS CREATE_PARTITIONS", path=r"error_code$"),
     "kraft_configs": _signs(
-        ApiKey.CREATE_TOPICS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        path=r"error_(code|message)$|\.configs",
+        "CREATE_TOPICS ALTER_CONFIGS INCREMENTAL_ALTER_CONFIGS", path=r"error_(code|message)$|\.configs"
     ),
-    "sets_as_scala": _signs(ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, path=r"error_message$"),
-    "logger_operations": _signs(ApiKey.INCREMENTAL_ALTER_CONFIGS, path=r"error_(code|message)$"),
-    "logger_configs": _signs(ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
-    "listener_threads": _signs(ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
-    "client_metrics_configs": _signs(
-        ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.LIST_CONFIG_RESOURCES
-    ),
-    "downgrade_text": _signs(ApiKey.UPDATE_FEATURES, path=r"error_message$"),
-    "group_synonyms": _signs(ApiKey.DESCRIBE_CONFIGS),
-    "group_ranges": _signs(ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS, path=r"error_(code|message)$"),
-    "reports_unregistered": _signs(ApiKey.UNREGISTER_BROKER, path=r"error_message$"),
-    "unknown_version_lists_range": _signs(ApiKey.API_VERSIONS),
+    "sets_as_scala": _signs("ALTER_CONFIGS INCREMENTAL_ALTER_CONFIGS", path=r"error_message$"),
+    "logger_operations": _signs("INCREMENTAL_ALTER_CONFIGS", path=r"error_(code|message)$"),
+    "logger_configs": _signs("DESCRIBE_CONFIGS ALTER_CONFIGS INCREMENTAL_ALTER_CONFIGS"),
+    "listener_threads": _signs("ALTER_CONFIGS INCREMENTAL_ALTER_CONFIGS"),
+    "client_metrics_configs": _signs("DESCRIBE_CONFIGS ALTER_CONFIGS INCREMENTAL_ALTER_CONFIGS LIST_CONFIG_RESOURCES"),
+    "downgrade_text": _signs("UPDATE_FEATURES", path=r"error_message$"),
+    "group_synonyms": _signs("DESCRIBE_CONFIGS"),
+    "group_ranges": _signs("INCREMENTAL_ALTER_CONFIGS ALTER_CONFIGS", path=r"error_(code|message)$"),
+    "reports_unregistered": _signs("UNREGISTER_BROKER", path=r"error_message$"),
+    "unknown_version_lists_range": _signs("API_VERSIONS"),
 }
 _CONFIG = re.compile(r"\.configs\[([^\]]+)\]")
 _API = re.compile(r"\.api_keys\[(\d+)\]")

@@ -77,12 +77,9 @@ class Fetched:
                 one, other = getattr(left, name), getattr(right, name)
                 if (one < 0) != (other < 0):
                     found.append(Difference(f"{path}.{name}", one, other))
-            if left.preferred_read_replica != right.preferred_read_replica:
-                found.append(
-                    Difference(
-                        f"{path}.preferred_read_replica", left.preferred_read_replica, right.preferred_read_replica
-                    )
-                )
+            replicas = left.preferred_read_replica, right.preferred_read_replica
+            if replicas[0] != replicas[1]:
+                found.append(Difference(f"{path}.preferred_read_replica", *replicas))
         if place.topic in BROKERS_OWN:
             return found
         stream = connection, place.topic, place.partition

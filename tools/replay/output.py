@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...broker.recording.decoding import plain
-from ...protocol.errors import ErrorCode
+from ...protocol.errors import error_name
 from ...protocol.narrowing import is_list, is_tuple
 from ...protocol.schema import Value
 from .comparison import Comparison, Finding, Why
@@ -27,7 +27,6 @@ _TITLES = {
     Why.BEFORE: "about earlier topics, groups or transactions",
 }
 _VERSIONS = "versions of "
-_CODES = {int(code): code.name for code in ErrorCode}
 
 
 def text(found: Comparison, sides: tuple[str, str], notes: Sequence[str], *, everything: bool) -> Iterator[str]:
@@ -86,8 +85,8 @@ def _reasons(found: Comparison, why: Why) -> str:
 
 def shown(path: str, value: Any) -> str:
     """Formats a value; error codes have their names, long values are cut."""
-    if path.endswith("error_code") and isinstance(value, int) and value in _CODES:
-        return f"{value} {_CODES[value]}"
+    if path.endswith("error_code") and isinstance(value, int) and (name := error_name(value)):
+        return f"{value} {name}"
     text = value if isinstance(value, str) else repr(bytes(value) if is_bytes_like(value) else value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
@@ -110,19 +109,7 @@ def document(found: Comparison, sides: tuple[str, str], notes: Sequence[str]) ->
         "counts": {why.value: found.counts[why] for why in Why},
         "notes": list(notes),
         "differences": [
-            {
-                "number": one.number,
-                "connection": one.connection,
-                "api": one.api,
-                "version": one.version,
-                "path": one.path,
-                "left": _jsonable(one.left),
-                "right": _jsonable(one.right),
-                "why": one.why.value,
-                "reason": one.reason,
-                "times": one.times,
-            }
-            for one in found.findings
+            one._asdict() | {"left": _jsonable(one.left), "right": _jsonable(one.right)} for one in found.findings
         ],
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 
@@ -17,7 +17,7 @@ from ...broker.recording.decoding import response_value
 from ...broker.recording.exchange import Ending, Exchange
 from ...protocol.api_key import ApiKey
 from ...protocol.errors import ErrorCode
-from .learned_names import error_codes
+from .name_mapping import OF_COORDINATORS, OF_TOPICS, error_codes
 from .requests import NotSent, Outgoing, Sending, played_exchange
 from .subjects import READING
 from .target import NONE, Address, Closed, Connection, Security, Target, Unreachable, discover, topic_ids
@@ -30,22 +30,11 @@ LEAST_SECONDS = 0.001  # shortest pause if one of the two changes something
 AGAIN_SECONDS = 0.05
 _MILLISECOND = 1_000_000  # in nanoseconds
 INCOMPLETE_SECONDS = 0.2  # limit of retries if a request was not sent that this one may depend on
-# Transient errors, and the time for which the request is retried: a new topic that is not on all brokers yet, a
-# coordinator that loads its log or creates its topic.
-_SOON = (
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.LEADER_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.UNKNOWN_TOPIC_ID,
-    ErrorCode.UNKNOWN_LEADER_EPOCH,
-)
-_COORDINATORS = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-)
-PASSING_SECONDS = {**dict.fromkeys(_SOON, 2.0), **dict.fromkeys(_COORDINATORS, 20.0)}
+# Transient errors, and the time for which the request is retried.
+PASSING_SECONDS = {
+    **dict.fromkeys(OF_TOPICS | {ErrorCode.UNKNOWN_LEADER_EPOCH}, 2.0),
+    **dict.fromkeys(OF_COORDINATORS | {ErrorCode.CONCURRENT_TRANSACTIONS}, 20.0),
+}
 _WAITS = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _WAITED_NS = 5 * _MILLISECOND  # a slower response of these APIs waited for another request
 _NEVER_AGAIN = frozenset({ApiKey.FETCH})  # each Fetch changes the state of its session
@@ -80,25 +69,15 @@ class Step:
     future: asyncio.Future[bytes] | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True)
-class Playing:
-    """The result of a playback. `notes` are lines for the user."""
-
-    steps: Sequence[Step]
-    target: Target
-    nodes: Mapping[int, int]
-    notes: Sequence[str]
-
-
-async def play(exchanges: Sequence[Exchange], bootstrap: Address, options: PlayOptions = PlayOptions()) -> Playing:
+async def play(exchanges: Sequence[Exchange], bootstrap: Address, options: PlayOptions = PlayOptions()) -> Player:
     """Plays a recording in its order. Raises Unreachable."""
     target = await discover(bootstrap, options.patience_s, options.security)
-    player = _Player(exchanges, target, options)
+    player = Player(exchanges, target, options)
     try:
         await player.run()
     finally:
         await player.close()
-    return Playing(player.steps, target, player.nodes, player.notes())
+    return player
 
 
 def node_map(recorded: Sequence[int], there: Sequence[int]) -> dict[int, int]:
@@ -127,10 +106,12 @@ def _end_ns(one: Exchange, *, is_coarse: bool) -> int:
     return one.begun_ns + max(one.duration_ns - _MILLISECOND, 0)
 
 
-class _Player:
+class Player:
+    """A playback: the `steps` of the recording, the `target`, and `nodes` of the recording -> nodes of the target."""
+
     def __init__(self, exchanges: Sequence[Exchange], target: Target, options: PlayOptions) -> None:
         self._options = options
-        self._target = target
+        self.target = target
         ordered = sorted(exchanges, key=lambda one: (one.begun_ns, one.number))
         self.steps = [Step(one) for one in ordered]
         self.nodes = node_map([one.peer.node_id for one in exchanges], list(target.nodes))
@@ -185,7 +166,7 @@ class _Player:
                 await self._wait_for_members()
             if names := self._sending.unknown_topics(one) - self._requested:
                 self._requested |= names
-                for name, topic_id in (await topic_ids(self._target, sorted(names), self._patience())).items():
+                for name, topic_id in (await topic_ids(self.target, sorted(names), self._patience())).items():
                     self._sending.learn_topic_id(name, topic_id)
             outgoing = self._sending.outgoing(one)
         except NotSent as reason:
@@ -208,13 +189,9 @@ class _Player:
 
     async def _wait_for_members(self) -> None:
         """Waits for JoinGroups in flight: their responses have the member ids for the next assignments."""
-        joins = [
-            step
-            for step in self._last.values()
-            if step.exchange.api_key == ApiKey.JOIN_GROUP and step.future is not None
-        ]
-        for step in joins:
-            await self._end(step)
+        for step in list(self._last.values()):
+            if step.exchange.api_key == ApiKey.JOIN_GROUP and step.future is not None:
+                await self._end(step)
 
     async def _send(self, step: Step, outgoing: Outgoing) -> None:
         one = step.exchange
@@ -236,7 +213,7 @@ class _Player:
         found = self._connections.get(number)
         if found is None or found.is_closed:
             node_id = self.nodes.get(one.peer.node_id, one.peer.node_id)
-            target = self._target
+            target = self.target
             found = self._connections[number] = await Connection.open(target.address(node_id), target.security)
         return found
 

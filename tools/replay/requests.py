@@ -6,42 +6,43 @@ without a change is sent with its recorded bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...broker.recording.decoding import request_value, response_value
 from ...broker.recording.exchange import Ending, Exchange
-from ...broker.releases.profiles import api_names
 from ...protocol.api_key import ApiKey
 from ...protocol.compiler import build
 from ...protocol.errors import ErrorCode, MalformedMessage
 from ...protocol.headers import request_header
+from ...protocol.limits import INT32_MAX
 from ...protocol.messages.groups.join_group import JoinGroupRequest
 from ...protocol.messages.groups.sync_group import SyncGroupRequest
 from ...protocol.messages.records.fetch import FetchRequest
 from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.named import NamedTuple
 from ...protocol.schema import spec
-from .fetch_sessions import FetchSessions
-from .learned_names import WITH_TOPIC_NAMES, error_codes, learn, learn_names, topics_without
-from .name_mapping import Ids
-from .roles import Roles
+from ..release_table import api_name, range_text
+from .name_mapping import (
+    OF_COORDINATORS,
+    WITH_TOPIC_NAMES,
+    Ids,
+    changed,
+    error_codes,
+    learn,
+    learn_names,
+    topics_without,
+)
 from .target import Target
 from .versions import CannotTranslate, in_version, newest_shared
 
 # The recorded broker did nothing and the client retried: if both requests were sent, both would take effect.
-NOT_READY = frozenset(
-    {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-    }
-)
+NOT_READY = OF_COORDINATORS | {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.CONCURRENT_TRANSACTIONS}
 LOGIN = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 CHANGED_AGAIN = frozenset({ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID, ApiKey.JOIN_GROUP})
+NO_SESSION, FINAL_EPOCH = 0, -1
+Topic = tuple[str, bytes]
 
 
 class NotSent(Exception):
@@ -65,6 +66,108 @@ class Outgoing(NamedTuple):
     silent: bool
 
 
+@dataclass
+class _Session:
+    right_id: int
+    epoch: int = 1
+    partitions: dict[Topic, dict[int, Any]] = field(default_factory=dict[Topic, dict[int, Any]])
+
+    def take(self, request: Any) -> None:
+        """Adds and removes the partitions of an incremental request."""
+        for topic in request.topics:
+            known = self.partitions.setdefault((topic.topic, bytes(topic.topic_id)), {})
+            known.update((one.partition, one) for one in topic.partitions)
+        for topic in request.forgotten_topics_data:
+            known = self.partitions.get((topic.topic, bytes(topic.topic_id)), {})
+            for number in topic.partitions:
+                known.pop(number, None)
+
+
+class _FetchSessions:
+    """The open fetch sessions of the left (KIP-227), by node and session id.
+
+    If the right broker did not create a session, a request in it becomes a full one for all partitions of the session.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, int], _Session] = {}
+
+    def sent(self, node_id: int, request: Any) -> Any:
+        """Returns a Fetch request of the left with the session of the right.
+
+        Topic names and ids are the left's: this comes before ids are mapped.
+        """
+        if request.session_id == NO_SESSION:
+            return request
+        found = self._open.get((node_id, request.session_id))
+        if found is None:
+            return request
+        if request.session_epoch <= 0:  # the session is closed, or replaced by a new one with all partitions
+            del self._open[node_id, request.session_id]
+            epoch = request.session_epoch if found.right_id else min(request.session_epoch, FINAL_EPOCH)
+            return changed(request, session_id=found.right_id, session_epoch=epoch)
+        found.take(request)
+        if found.right_id:
+            epoch = found.epoch
+            found.epoch = 1 if epoch == INT32_MAX else epoch + 1
+            return changed(request, session_id=found.right_id, session_epoch=epoch)
+        topics = [
+            FetchRequest.FetchTopic(topic=name, topic_id=topic_id, partitions=list(known.values()))
+            for (name, topic_id), known in found.partitions.items()
+            if known
+        ]
+        return changed(
+            request, session_id=NO_SESSION, session_epoch=FINAL_EPOCH, topics=topics, forgotten_topics_data=[]
+        )
+
+    def learn(self, node_id: int, request: Any, left: Any, right: Any) -> None:
+        """Learns a new session from both responses to a full request of the left."""
+        if request.session_epoch == 0 and left.session_id:
+            session = _Session(right.session_id)
+            session.take(request)
+            self._open[node_id, left.session_id] = session
+
+
+class _Roles:
+    """The leaders of all group generations on both sides; generations are numbered as on the left.
+
+    The SyncGroup of the leader has the assignments of all members: another member sends those of the recording if the
+    right broker chose another leader.
+    """
+
+    def __init__(self, requests: Iterable[Any]) -> None:
+        """`requests` are the recorded requests, of any API."""
+        self._assignments: dict[tuple[str, int], list[Any]] = {}
+        for one in requests:
+            if isinstance(one, SyncGroupRequest) and one.assignments:
+                self._assignments[one.group_id, one.generation_id] = one.assignments
+        self._leaders: dict[tuple[str, int], tuple[str, str]] = {}  # (left's, right's) member ids
+        self.moved: set[str] = set()
+        """The groups whose leader differs on the right."""
+
+    def joined(self, group: str, left: Any, right: Any) -> None:
+        """Learns the leaders from both responses to a JoinGroup."""
+        if left.error_code == right.error_code == ErrorCode.NONE and left.leader and right.leader:
+            self._leaders[group, left.generation_id] = left.leader, right.leader
+
+    def sent(self, request: Any, right_member: str, right_leader_of_left: str) -> Any:
+        """Returns a SyncGroup of the left with assignments if its member leads on the right, otherwise without.
+
+        `right_member` is the id of its member on the right, `right_leader_of_left` that of the left's leader.
+        """
+        place = request.group_id, request.generation_id
+        found = self._leaders.get(place)
+        if found is None or found[1] == right_leader_of_left:
+            return request
+        self.moved.add(request.group_id)
+        assignments = self._assignments.get(place, []) if right_member == found[1] else []
+        return changed(request, assignments=assignments)
+
+    def left_leader(self, request: Any) -> str:
+        """Returns the left's leader in the generation of a SyncGroup."""
+        return self._leaders.get((request.group_id, request.generation_id), ("", ""))[0]
+
+
 class Sending:
     """The state of one playback: the mappings of ids, fetch sessions and group leaders."""
 
@@ -74,12 +177,11 @@ class Sending:
         self.ids = Ids(nodes)
         self.target = target
         self._translate = translate
-        self._sessions = FetchSessions()
-        keys = {ApiKey.SYNC_GROUP}
+        self._sessions = _FetchSessions()
         for one in exchanges:
             if one.api_key in WITH_TOPIC_NAMES and one.response is not None:
                 learn_names(self.ids, response_value(one))
-        self.roles = Roles(request_value(one) for one in exchanges if one.api_key in keys)
+        self.roles = _Roles(request_value(one) for one in exchanges if one.api_key == ApiKey.SYNC_GROUP)
 
     def unknown_members(self, exchange: Exchange) -> bool:
         """Returns whether a SyncGroup assigns partitions to members whose ids on the right are unknown."""
@@ -137,13 +239,13 @@ class Sending:
         any_version = key == ApiKey.API_VERSIONS and not self._translate  # it has a response in any version (KIP-511)
         if version in self.target.versions.get(key, ()) or (any_version and self.target.has_api_versions):
             return version
-        name = api_names().get(key, f"API key {key}")
+        name = api_name(key)
         ends = self.target.versions.get(key)
         if ends is None:
             raise NotSent(f"{name} is not served", expected=True)
         shared = newest_shared(key, ends, version)
         if shared is None or not self._translate:
-            why = f"{name} v{version} is not served, only {_range(ends)}"
+            why = f"{name} v{version} is not served, only {range_text(ends)}"
             raise NotSent(why, expected=True, translatable=shared is not None)
         return shared
 
@@ -189,7 +291,3 @@ def played_exchange(exchange: Exchange, outgoing: Outgoing) -> Exchange:
         reason="",
         fault=None,
     )
-
-
-def _range(ends: tuple[int, int]) -> str:
-    return f"v{ends[0]}" if ends[0] == ends[1] else f"v{ends[0]}-v{ends[1]}"

@@ -1,7 +1,7 @@
 """The runs of `ottla replay` and `ottla diff`: reads recordings, plays them to brokers, and compares the pairs.
 
-Owns the composition and the notes for the user. Raises CannotRun, with one line, for an unreadable recording or an
-unreachable broker.
+Owns the composition and the notes for the user. Raises CannotRun, with one line, for an unreadable recording and an
+unknown release, and Unreachable for a broker that cannot be reached.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...broker.recording.exchange import Exchange, Recording
+from ...broker.config.serve_options import format_address
+from ...broker.recording.exchange import Recording
 from ...broker.recording.files import NoRecording, read_recording
 from ...broker.releases.profiles import PROFILE_NAMES, Profile, UnknownRelease, profile
 from ...protocol.narrowing import is_dict, is_list
-from .comparison import Comparison, Pair, compare, matched
+from .comparison import Comparing, Comparison, Pair, matched
 from .expected_differences import ExpectedDifferences, guessed_release
-from .player import Playing, PlayOptions, node_map, play
-from .target import Address, Unreachable
+from .player import Player, PlayOptions, node_map, play
+from .target import Address
 
 DAMAGE_SHOWN = 5
 
 
 class CannotRun(Exception):
-    """A recording cannot be read, or a broker cannot be reached; the text is one line."""
+    """A recording cannot be read, or a release is unknown; the text is one line."""
 
 
 @dataclass
@@ -55,30 +56,28 @@ def read(path: str) -> tuple[Recording, list[str]]:
     return found, notes
 
 
-async def replay(
-    path: str, bootstrap: Address, options: PlayOptions, releases: tuple[str, str] | None = None
-) -> Result:
-    """Plays a recording to a broker and compares the responses. Raises CannotRun."""
+async def replay(path: str, bootstrap: Address, options: PlayOptions, releases: Sequence[str] | None = None) -> Result:
+    """Plays a recording to a broker and compares the responses. Raises CannotRun, Unreachable."""
     recording, notes = read(path)
-    playing = await _play(recording.exchanges, bootstrap, options)
+    playing = await play(recording.exchanges, bootstrap, options)
     expected, release_note = _expected(_release_of(recording), _guess(playing), releases)
     pairs = [Pair(one.exchange, one.played, one.not_sent, one.expected) for one in playing.steps]
     texts = _texts(recording, playing.nodes, {node: playing.target.address(node) for node in playing.target.nodes})
-    found = compare(pairs, nodes=playing.nodes, texts=texts, expected=expected)
+    found = Comparing(pairs, nodes=playing.nodes, texts=texts, expected=expected).run()
     found.translatable = sum(step.translatable for step in playing.steps)
-    return Result(found, (path, _shown(bootstrap)), [*notes, *playing.notes, *release_note])
+    return Result(found, (path, format_address(*bootstrap)), [*notes, *playing.notes(), *release_note])
 
 
 async def diff_live(
     path: str,
     addresses: tuple[Address, Address],
     options: tuple[PlayOptions, PlayOptions],
-    releases: tuple[str, str] | None = None,
+    releases: Sequence[str] | None = None,
 ) -> Result:
-    """Plays a recording to two brokers and compares their responses. Raises CannotRun."""
+    """Plays a recording to two brokers and compares their responses. Raises CannotRun, Unreachable."""
     recording, notes = read(path)
-    one = await _play(recording.exchanges, addresses[0], options[0])
-    other = await _play(recording.exchanges, addresses[1], options[1])
+    one = await play(recording.exchanges, addresses[0], options[0])
+    other = await play(recording.exchanges, addresses[1], options[1])
     pairs: list[Pair] = []
     for first, second in zip(one.steps, other.steps, strict=True):
         if first.played is not None:
@@ -88,32 +87,25 @@ async def diff_live(
     expected, release_note = _expected(_guess(one), _guess(other), releases)
     nodes = {one.nodes[node]: other.nodes[node] for node in one.nodes if node in other.nodes}
     texts = {
-        _shown(address): _shown(other.target.address(nodes.get(node, node)))
+        format_address(*address): format_address(*other.target.address(nodes.get(node, node)))
         for node, address in one.target.nodes.items()
     }
-    found = compare(pairs, nodes=nodes, texts=texts, expected=expected)
+    found = Comparing(pairs, nodes=nodes, texts=texts, expected=expected).run()
     found.translatable = sum(step.translatable for step in (*one.steps, *other.steps))
-    sides = _shown(addresses[0]), _shown(addresses[1])
-    played = [f"{side}: {note}" for side, done in zip(sides, (one, other), strict=True) for note in done.notes]
+    sides = format_address(*addresses[0]), format_address(*addresses[1])
+    played = [f"{side}: {note}" for side, done in zip(sides, (one, other), strict=True) for note in done.notes()]
     return Result(found, sides, [*notes, *played, *release_note])
 
 
-def diff_files(left: str, right: str, releases: tuple[str, str] | None = None) -> Result:
+def diff_files(left: str, right: str, releases: Sequence[str] | None = None) -> Result:
     """Compares two recordings. Raises CannotRun."""
     (one, notes), (other, more) = read(left), read(right)
     pairs, unmatched = matched(one.exchanges, other.exchanges)
     expected, release_note = _expected(_release_of(one), _release_of(other), releases)
     nodes = node_map([node for node, _ in _nodes(one)], [node for node, _ in _nodes(other)])
     texts = _texts(one, nodes, dict(_nodes(other)))
-    found = compare(pairs, nodes=nodes, texts=texts, expected=expected, same_times=False)
+    found = Comparing(pairs, nodes=nodes, texts=texts, expected=expected, same_times=False).run()
     return Result(found, (left, right), [*notes, *more, *unmatched, *release_note])
-
-
-async def _play(exchanges: Sequence[Exchange], bootstrap: Address, options: PlayOptions) -> Playing:
-    try:
-        return await play(exchanges, bootstrap, options)
-    except Unreachable as error:
-        raise CannotRun(str(error)) from None
 
 
 def _release_of(recording: Recording) -> Profile | None:
@@ -121,20 +113,19 @@ def _release_of(recording: Recording) -> Profile | None:
     return profile(name) if isinstance(name, str) and name in PROFILE_NAMES else None
 
 
-def _guess(playing: Playing) -> Profile | None:
+def _guess(playing: Player) -> Profile | None:
     return guessed_release(playing.target.versions) if playing.target.has_api_versions else None
 
 
 def _expected(
-    left: Profile | None, right: Profile | None, releases: tuple[str, str] | None
+    left: Profile | None, right: Profile | None, releases: Sequence[str] | None
 ) -> tuple[ExpectedDifferences | None, list[str]]:
     """Returns the expected differences, and a note on the releases. Raises CannotRun for an unknown release."""
     if releases is not None:
         try:
-            found = ExpectedDifferences(profile(releases[0]), profile(releases[1]))
+            left, right = profile(releases[0]), profile(releases[1])
         except UnknownRelease as error:
             raise CannotRun(str(error)) from None
-        return found, [f"differences between the releases {found} are expected"]
     if left is None or right is None:
         side = "the first" if left is None else "the second"
         return None, [f"the release of {side} is unknown: no difference is expected (set both with --release X Y)"]
@@ -158,10 +149,5 @@ def _texts(recording: Recording, nodes: Mapping[int, int], right: Mapping[int, A
     for node, address in _nodes(recording):
         there = right.get(nodes.get(node, node))
         if there is not None:
-            found[_shown(address)] = _shown(there)
+            found[format_address(*address)] = format_address(*there)
     return found
-
-
-def _shown(address: Address) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

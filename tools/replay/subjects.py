@@ -9,41 +9,24 @@ from typing import Any
 
 from ...protocol.api_key import ApiKey
 from ...protocol.messages.topics.metadata import MetadataRequest
-from ...protocol.narrowing import is_list
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import formats
 from ...protocol.records.errors import CorruptRecords
 from ...protocol.schema import Value, fields_of
-from .name_mapping import PARTITION_FIELDS, TOPIC_FIELDS, Ids
+from .name_mapping import PARTITION_FIELDS, TOPIC_FIELDS, Ids, values_in
 
+# Requests that change nothing: those that Kafka calls Describe or List, and these.
 READING = frozenset(
-    # requests that change nothing
     {
         ApiKey.FETCH,
-        ApiKey.LIST_OFFSETS,
         ApiKey.OFFSET_FETCH,
         ApiKey.FIND_COORDINATOR,
         ApiKey.HEARTBEAT,
-        ApiKey.DESCRIBE_GROUPS,
-        ApiKey.LIST_GROUPS,
         ApiKey.API_VERSIONS,
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        ApiKey.DESCRIBE_ACLS,
-        ApiKey.DESCRIBE_CONFIGS,
-        ApiKey.DESCRIBE_LOG_DIRS,
-        ApiKey.DESCRIBE_DELEGATION_TOKEN,
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        ApiKey.DESCRIBE_CLIENT_QUOTAS,
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        ApiKey.DESCRIBE_QUORUM,
-        ApiKey.DESCRIBE_CLUSTER,
-        ApiKey.DESCRIBE_PRODUCERS,
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        ApiKey.LIST_TRANSACTIONS,
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
         ApiKey.PUSH_TELEMETRY,
-        ApiKey.LIST_CONFIG_RESOURCES,
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        *(key for key in ApiKey if {"DESCRIBE", "LIST"} & set(key.name.split("_"))),
     }
 )
 # Requests for all items of a kind: their responses include items from before the recording.
@@ -74,7 +57,8 @@ def changes(request: Any, api_key: int) -> bool:
 def subjects(request: Any, ids: Ids) -> frozenset[str]:
     """Returns the subjects of a request; none if it is about all items of a kind."""
     found: set[str] = set()
-    _add(request, ids, found)
+    for value in values_in(request):
+        _add(value, ids, found)
     return frozenset(found)
 
 
@@ -84,13 +68,7 @@ def of_response(response: Any) -> frozenset[str]:
     return frozenset({f"producer {producer_id}"} if isinstance(producer_id, int) and producer_id >= 0 else ())
 
 
-def _add(value: Any, ids: Ids, found: set[str]) -> None:
-    if is_list(value):
-        for one in value:
-            _add(one, ids, found)
-        return
-    if not isinstance(value, Value):
-        return
+def _add(value: Value, ids: Ids, found: set[str]) -> None:
     fields = fields_of(value)
     if not _OF_TOPICS.isdisjoint(fields):
         for name in TOPIC_FIELDS:
@@ -104,10 +82,10 @@ def _add(value: Any, ids: Ids, found: set[str]) -> None:
         kind = "topic" if resource == _TOPIC else "group"
         found.add(f"{kind} {getattr(value, 'resource_name', '')}")
     for name in fields:
-        _add_field(name, getattr(value, name), ids, found)
+        _add_field(name, getattr(value, name), found)
 
 
-def _add_field(name: str, value: Any, ids: Ids, found: set[str]) -> None:
+def _add_field(name: str, value: Any, found: set[str]) -> None:
     if name in ("group_id", "transactional_id", "v3_and_below_transactional_id"):
         if value:
             found.add(f"{'group' if name == 'group_id' else 'transactional id'} {value}")
@@ -117,11 +95,8 @@ def _add_field(name: str, value: Any, ids: Ids, found: set[str]) -> None:
     elif name in ("groups_names", "topic_names", "transactional_ids") or (name == "groups" and value):
         kind = {"topic_names": "topic", "transactional_ids": "transactional id"}.get(name, "group")
         found.update(f"{kind} {one}" for one in value or () if isinstance(one, str))
-        _add(value, ids, found)
     elif name == "records":
         _add_producers(value, found)
-    else:
-        _add(value, ids, found)
 
 
 def _add_producers(records: Any, found: set[str]) -> None:

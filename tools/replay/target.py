@@ -18,18 +18,18 @@ from typing import Any
 from ...broker.releases.profiles import RELEASES, profile
 from ...client.net.errors import ConnectionLost, KafkaError
 from ...client.net.sasl import LoginMethod, log_in
+from ...client.net.threads import mark_retrieved
 from ...client.net.tls import handshake_error
 from ...protocol.api_key import ApiKey
 from ...protocol.compiler import build, parser
 from ...protocol.errors import MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_response_header, request_header
-from ...protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ...protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from ...protocol.messages.security.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from ...protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
+from ...protocol.messages.cluster.api_versions import ApiVersionsRequest
+from ...protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest
+from ...protocol.messages.topics.metadata import MetadataRequest
 from ...protocol.named import NamedTuple
 from ...protocol.primitives import ZERO_UUID
-from ...protocol.schema import Versions, spec
+from ...protocol.schema import Versions, response_class, spec
 
 CLIENT_ID = b"ottla-replay"
 CONNECT_SECONDS = 10.0
@@ -37,12 +37,6 @@ RESPONSE_BYTES_MAX = 100 << 20
 _SIZE, _CORRELATION = struct.Struct(">i"), struct.Struct(">i")
 _METADATA = 4  # or older: has the cluster id, and an empty list of topics means none
 _METADATA_WITH_IDS = 10
-_RESPONSES: Mapping[type, type] = {
-    ApiVersionsRequest: ApiVersionsResponse,
-    MetadataRequest: MetadataResponse,
-    SaslAuthenticateRequest: SaslAuthenticateResponse,
-    SaslHandshakeRequest: SaslHandshakeResponse,
-}
 Address = tuple[str, int]
 
 
@@ -115,7 +109,7 @@ class Connection:
         frame = request_header(declared.api_key, version, 0, CLIENT_ID, flexible) + build(request, version)
         found = await (await self.send(frame))
         _, position = read_response_header(found, declared.api_key, flexible)
-        return parser(_RESPONSES[type(request)], version)(found, position)
+        return parser(response_class(type(request)), version)(found, position)
 
     @property
     def is_closed(self) -> bool:
@@ -134,7 +128,7 @@ class Connection:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
-        future.add_done_callback(_seen)
+        future.add_done_callback(mark_retrieved)
         if self.is_closed:
             future.set_exception(Closed(self.reason))
             return future
@@ -189,12 +183,6 @@ class Connection:
                     await self._writer.wait_closed()
             except TimeoutError:  # with TLS, a broker that does not confirm the end
                 self._writer.transport.abort()
-
-
-def _seen(future: asyncio.Future[Any]) -> None:
-    """Retrieves the exception, so that asyncio does not log one that is never awaited."""
-    if not future.cancelled():
-        future.exception()
 
 
 @dataclass(frozen=True)

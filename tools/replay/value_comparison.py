@@ -6,7 +6,7 @@ their presence is compared. Elements of lists are matched by their key fields, s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from ...protocol.named import NamedTuple
@@ -162,8 +162,3 @@ def _with_texts(text: str, texts: Mapping[str, str]) -> str:
     for one, other in texts.items():
         text = text.replace(one, other)
     return text
-
-
-def codes_in(found: Iterable[Difference]) -> bool:
-    """Returns whether an error code differs."""
-    return any(one.path.endswith("error_code") for one in found)

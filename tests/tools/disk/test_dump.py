@@ -19,13 +19,14 @@ from ottla.broker.trace import frames
 from ottla.protocol import schema
 from ottla.protocol.compiler import build
 from ottla.protocol.internal_records import group_records, metadata_records
+from ottla.protocol.internal_records.layouts import LAYOUTS
 from ottla.protocol.messages.groups.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.messages.records.fetch import FetchResponse
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.primitives import Array, Fixed, Nullable
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
-from ottla.protocol.schema import Group
+from ottla.protocol.schema import Group, empty_value, spec
 from ottla_testing.broker.dumping import (
     MESSAGES,
     NOW,
@@ -39,7 +40,7 @@ from ottla_testing.broker.dumping import (
     snapshot,
     transactional,
 )
-from ottla_testing.each import naming
+from ottla_testing.each import each, naming
 from ottla_testing.patience import PATIENCE_S
 
 
@@ -307,6 +308,21 @@ def test_offsets_groups_and_transactions_are_decoded_by_their_schemas(run: Run, 
         f"transaction_last_update_timestamp_ms: {NOW} (2023-11-14T22:13:20.000Z)",
         f"transaction_start_timestamp_ms: {NOW + 7} (2023-11-14T22:13:20.007Z)",
     ]
+
+
+@each("topic", LAYOUTS)
+def test_every_type_of_record_of_an_internal_topic_is_decoded(topic: str, run: Run, tmp_path: Path) -> None:
+    records: list[Record] = []
+    titles: list[str] = []
+    for kind, (key, value, _) in sorted(LAYOUTS[topic].items()):
+        newest = spec(value).versions.last
+        parts = (build(empty_value(key), 0), build(empty_value(value), newest))
+        records.append(Record(0, NOW, struct.pack(">h", kind) + parts[0], struct.pack(">h", newest) + parts[1]))
+        titles += [key.__name__, f"type: {kind}", f"{value.__name__} v{newest}"]
+    code, out, err = run("--records", segment_of(tmp_path, batch.build(records), topic=topic))
+    assert (code, err) == (0, "")
+    lines = [line[8:].strip().rpartition("bytes, ")[2] for line in out.splitlines()]
+    assert [line for line in lines if line in set(titles)] == titles
 
 
 def test_newest_transaction_record_is_flexible(run: Run, tmp_path: Path) -> None:

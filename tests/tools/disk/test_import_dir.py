@@ -184,7 +184,7 @@ async def test_cleaner_checkpoint_is_imported(tmp_path: Path, run: Run) -> None:
     async with running(data) as broker:
         assert topic_facts(broker.state)["compacted-none"][1] == {"cleanup.policy": "compact"}
         (log_dir,) = broker.state.logs.directories
-        assert log_dir.data.cleaner_offset("compacted-none", 0) == clean_to
+        assert log_dir.cleaner_offset("compacted-none", 0) == clean_to
     assert await read(data, "compacted-none")
     (source / "cleaner-offset-checkpoint").write_text("1\n")
     code, lines, _ = run(source, "--data-dir", data, "--topics", "codecs")

@@ -192,7 +192,9 @@ def lines(*flags: str) -> list[str]:
         "c": entry("c", "3", ConfigSource.STATIC_BROKER),
     }
     arguments = topics_command.topics_parser().parse_args(["--describe", *flags])
-    return topics_command.description(topic, configs, arguments, {}, False)
+    found = topics_command.description(topic, configs, arguments, {}, False)
+    assert found is not None
+    return found[1]
 
 
 def test_layout_of_several_nodes() -> None:
@@ -211,7 +213,7 @@ def test_layout_of_several_nodes() -> None:
     assert lines("--under-min-isr-partitions") == partitions[1:2]
     arguments = topics_command.topics_parser().parse_args(["--describe", "--topics-with-overrides"])
     plain = TopicDescription("p", bytes(16), False, (PartitionDescription(0, 1, 0, (1,), (1,), ()),))
-    assert topics_command.description(plain, {}, arguments, {}, True) == []
+    assert topics_command.description(plain, {}, arguments, {}, True) is None
 
 
 def test_replica_assignments_are_parsed() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from ottla.broker.recording.decoding import request_value, response_value
 from ottla.broker.recording.exchange import Ending, Exchange
+from ottla.protocol.api_key import ApiKey
 from ottla.protocol.compiler import build
 from ottla.protocol.messages.groups.join_group import JoinGroupRequest
 from ottla.protocol.messages.groups.sync_group import SyncGroupRequest
@@ -21,6 +22,7 @@ from ottla.protocol.messages.transactions.init_producer_id import InitProducerId
 from ottla.protocol.records import batch
 from ottla.tools.replay.comparison import Why
 from ottla.tools.replay.player import node_map
+from ottla.tools.replay.subjects import changes
 from ottla.tools.replay.target import Unreachable
 from ottla_testing.broker import harness
 from ottla_testing.broker.frame_recordings import in_front_of, played, recorded, unexplained
@@ -76,7 +78,7 @@ async def test_ids_epochs_sessions_and_offsets_are_mapped(tmp_path: Path) -> Non
         assert log.log_end_offset == 6
     assert not found.counts, found.findings
     assert found.compared == len(exchanges) and not found.not_sent
-    assert done.notes == ["offsets of t-0 are 2 higher: the partition had other records before"]
+    assert done.notes() == ["offsets of t-0 are 2 higher: the partition had other records before"]
     of_producers = [step for step in done.steps if step.exchange.api_key == PRODUCE]
     for step in of_producers:
         assert step.played is not None and step.played.request != step.exchange.request
@@ -184,7 +186,7 @@ async def test_members_and_their_leader_are_mapped(tmp_path: Path) -> None:
         done, found = await played(exchanges, broker.ports[0])
         clock.cancel()
     assert not found.counts, found.findings
-    assert not done.notes and found.compared == len(exchanges)
+    assert not done.notes() and found.compared == len(exchanges)
 
 
 async def test_another_leader_sends_the_recorded_assignment(tmp_path: Path) -> None:
@@ -195,7 +197,7 @@ async def test_another_leader_sends_the_recorded_assignment(tmp_path: Path) -> N
         clock = asyncio.create_task(moving(broker))
         done, found = await played(exchanges, broker.ports[0])
         clock.cancel()
-    assert done.notes == ["group g had another leader"]
+    assert done.notes() == ["group g had another leader"]
     assignments = [
         assigned(step.played)
         for step in sorted(done.steps, key=lambda step: step.exchange.number)
@@ -368,6 +370,21 @@ async def test_request_with_a_retriable_error_is_not_played_twice(tmp_path: Path
         assert broker.log("t").log_end_offset == 1
     assert not found.counts
     assert dict(found.not_sent) == {"the response was NOT_LEADER_OR_FOLLOWER, and the client retried": 1}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.LIST_GROUPS,
+    ],
+)
+def test_requests_that_describe_or_list_change_nothing(key: ApiKey) -> None:
+    assert not changes(object(), key)
+    assert changes(object(), ApiKey.CONSUMER_GROUP_HEARTBEAT)
 
 
 def test_nodes_are_mapped_by_their_ids() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 from ottla.broker.recording.exchange import Buffer, Exchange, Peer
 from ottla.broker.releases.profiles import profile
-from ottla.tools.replay.comparison import Comparison, Pair, Why, compare
+from ottla.tools.replay.comparison import Comparing, Comparison, Pair, Why
 from ottla.tools.replay.expected_differences import ExpectedDifferences
-from ottla.tools.replay.player import Playing, PlayOptions, play
+from ottla.tools.replay.player import Player, PlayOptions, play
 from ottla_testing.broker import harness
 from ottla_testing.patience import PATIENCE_S
 
@@ -55,12 +55,12 @@ async def played(
     releases: tuple[str, str] | None = None,
     patience_s: float = PATIENCE_S,
     translate: bool = False,
-) -> tuple[Playing, Comparison]:
+) -> tuple[Player, Comparison]:
     """Replays a recording to a broker, and compares the responses."""
     done = await play(exchanges, ("127.0.0.1", port), PlayOptions(patience_s=patience_s, translate=translate))
     pairs = [Pair(step.exchange, step.played, step.not_sent, step.expected) for step in done.steps]
     expected = None if releases is None else ExpectedDifferences(profile(releases[0]), profile(releases[1]))
-    return done, compare(pairs, nodes=done.nodes, expected=expected)
+    return done, Comparing(pairs, nodes=done.nodes, expected=expected).run()
 
 
 def unexplained(found: Comparison) -> list[tuple[str, str, Any, Any]]:
