@@ -5,9 +5,21 @@ The broker maps them to error codes, given in brackets.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
+
 
 class StorageError(Exception):
     """The disk failed, or its files contradict each other (KAFKA_STORAGE_ERROR, 56)."""
+
+
+@contextlib.contextmanager
+def storage_errors(what: str) -> Generator[None]:
+    """Raises an OSError of its body as a StorageError that begins with `what`. Too slow for a read or an append."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{what}: {error}") from error
 
 
 class DamagedEntry(StorageError):

@@ -10,28 +10,27 @@ contain records that a recovery cut from the log.
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Self
 
 from ..protocol.records.batch import MAGIC
 from ..protocol.records.formats import read_header
 from .config import LogConfig
-from .errors import OffsetOutOfRange, StorageError
+from .errors import OffsetOutOfRange, StorageError, storage_errors
 from .follower_log import FollowerLog
 from .io import random_ids
 from .io.disk_errors import is_transient
 from .io.files import Files
+from .io.folder_copies import remove_tree
 from .log.recovery import LogCheckpoints
 from .log_dir.directory import DataDirectory
 from .partition_log import PartitionLog, TopicIdPartition
 
 _FUTURE = re.compile(r"-future$")
-NAME_MAX = 255  # longest name of a folder
 
 
 def future_name(topic: str, partition: int) -> str:
-    """Returns a new name for the folder of a copy; it may exceed NAME_MAX."""
+    """Returns a new name for the folder of a copy; it may exceed FOLDER_NAME_MAX."""
     return f"{topic}-{partition}.{random_ids.uuid4().hex()}-future"
 
 
@@ -39,15 +38,11 @@ def discard(files: Files, path: str) -> None:
     """Removes the folder of a copy, if it exists. It is first renamed like a deleted one, so that the rest after a
     crash is not taken for a copy. Raises StorageError."""
     doomed = _FUTURE.sub("-delete", path)
-    try:
+    with storage_errors(f"cannot remove {path}"):
         if not files.exists(path):
             return
         files.replace(path, doomed)
-        for name in files.list(doomed):
-            files.remove(os.path.join(doomed, name))
-        files.remove_directory(doomed)
-    except OSError as error:
-        raise StorageError(f"cannot remove {path}: {error}") from error
+        remove_tree(files, doomed)
 
 
 class FutureLog(FollowerLog):

@@ -27,7 +27,7 @@ from ..protocol.records.batch import BatchHeader
 from ..protocol.records.validate import Prepared
 from .compaction.swap import replacements, swap_in
 from .config import LogConfig
-from .errors import DamagedEntry, DuplicateSequence, FencedProducer, OffsetOutOfRange, StorageError
+from .errors import DamagedEntry, DuplicateSequence, FencedProducer, OffsetOutOfRange, StorageError, storage_errors
 from .format.leader_epochs import LeaderEpochs
 from .format.partition_metadata import make_folder, write_topic_id
 from .io.files import Files
@@ -39,7 +39,7 @@ from .log.flusher import Flusher
 from .log.markers import check_marker
 from .log.read_view import ReadableLog
 from .log.recovery import LogCheckpoints, OnChecked, Recovered, open_segments
-from .log.results import Appended, NewRecord, Slice, TimestampOffset
+from .log.results import Appended, Slice, TimestampOffset
 from .producers import txn_index
 from .producers.duplicate_scan import DuplicateScan
 from .producers.producer_state import CachedBatch, Producer, expires_ms, forget_below, is_below
@@ -199,15 +199,10 @@ class PartitionLog(ReadableLog):
             return self.resolve_duplicate(scan() if scan else None, refused)
 
     def append_records(
-        self,
-        records: Sequence[NewRecord],
-        *,
-        now_ms: int,
-        codec: int = 0,
-        producer: tuple[int, int] | None = None,
+        self, records: Sequence[batch.Record], *, now_ms: int, codec: int = 0, producer: tuple[int, int] | None = None
     ) -> Appended:
         """Appends records of the broker's own in the topic's format, without the rules for clients: one batch, or in an
-        old format without a codec one message each. Raises like `append`.
+        old format without a codec one message each. Their offsets are ignored. Raises like `append`.
 
         With a producer id and epoch they are a part of its transaction, and begin it if it is not open here; only the
         epoch is checked.
@@ -215,7 +210,7 @@ class PartitionLog(ReadableLog):
         return self.append_prepared(self.prepare_records(records, codec, producer), now_ms=now_ms)
 
     def prepare_records(
-        self, records: Sequence[NewRecord], codec: int = 0, producer: tuple[int, int] | None = None
+        self, records: Sequence[batch.Record], codec: int = 0, producer: tuple[int, int] | None = None
     ) -> Prepared:
         """Builds the batch of `append_records`, for `append_prepared`. In an old format it must be the next append,
         since its offsets are final. Raises UnsupportedForFormat."""
@@ -427,7 +422,7 @@ class PartitionLog(ReadableLog):
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """Begins a new segment. After StorageError the old one is still active."""
         old = self._active
-        try:
+        with storage_errors(f"cannot begin a segment in {self._directory}"):
             old.cut_torn(look=True)
             self._save_indexes(old)
             self._flusher.cover_indexes(old)
@@ -440,8 +435,6 @@ class PartitionLog(ReadableLog):
                 now_ms=now_ms,
                 jitter_ms=self._jitter(),
             )
-        except OSError as error:
-            raise StorageError(f"cannot begin a segment in {self._directory}: {error}") from error
         self._flusher.changed_directory()
         self._segments.append(created)
         self._active = created
@@ -614,7 +607,7 @@ class PartitionLog(ReadableLog):
     def _save(self) -> None:
         if self._active.is_doubtful:
             raise StorageError(f"{self._directory} does not end where it was closed: it needs a recovery")
-        try:
+        with storage_errors(f"cannot close {self._directory}"):
             for segment in self._segments:
                 segment.cut_torn(look=True)
                 self._save_indexes(segment)
@@ -622,8 +615,6 @@ class PartitionLog(ReadableLog):
             # The names of a log that was never written are durable once a later one in the directory above is.
             if self._flusher.failure is not None or (not self._flusher.is_idle and self.log_end_offset > 0):
                 self._flusher.flush()
-        except OSError as error:
-            raise StorageError(f"cannot close {self._directory}: {error}") from error
 
     def close(self) -> None:
         """Writes the indexes, syncs everything and closes the files. A second close does nothing.

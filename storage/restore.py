@@ -102,12 +102,9 @@ class Staged:
         files.make_directory(_join(one.target, OLD))
         folder_copies.copy(files, one.source, _join(one.target, NEW), one.entries)
         if one.clean:
-            marker = files.open(_join(one.target, MARKER), create=True)
-            try:
+            with contextlib.closing(files.open(_join(one.target, MARKER), create=True)) as marker:
                 marker.write(0, CLEAN_SHUTDOWN_BYTES)
                 marker.sync()
-            finally:
-                marker.close()
         folder_copies.sync(files, _join(one.target, NEW), one.entries)
         names = sorted({entry.name for entry in one.entries if os.path.dirname(entry.name) == ""})
         plan: dict[str, object] = {"decided_in": self._copies[0].target, "names": names, "clean": one.clean}

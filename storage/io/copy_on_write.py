@@ -6,6 +6,7 @@ temporary file; unchanged bytes are read from below.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import tempfile
@@ -159,11 +160,8 @@ class Overlay:
         return _OverlayFile(self, path, node or self._existing(path))
 
     def read_bytes(self, path: str) -> bytes:
-        file = self.open(path)
-        try:
+        with contextlib.closing(self.open(path)) as file:
             return bytes(file.read(0, file.size()))
-        finally:
-            file.close()
 
     def size(self, path: str) -> int:
         return self._existing(path).size

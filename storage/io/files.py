@@ -111,16 +111,13 @@ def write_atomically(
     """
     temporary = path + ".tmp"
     try:
-        file = files.open(temporary, create=True)
-        try:
+        with contextlib.closing(files.open(temporary, create=True)) as file:
             file.truncate(0)
             file.write(0, data)
             if files.exists(path):
                 files.copy_mode(path, temporary)
             if sync:
                 file.sync()
-        finally:
-            file.close()
         files.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):

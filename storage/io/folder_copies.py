@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Iterator, Sequence
 
 from ...protocol.named import NamedTuple
 from ..errors import StorageError
-from .files import Files
+from .files import File, Files
 
 _COPY_BYTES = 1 << 20
 _BLOCK_BYTES = 4096
@@ -53,24 +54,26 @@ def copy(files: Files, source: str, target: str, found: Sequence[Entry]) -> None
         if entry.size is None:
             files.make_directory(new)
         else:
-            _copy_file(files, old, new, entry.size)
+            copy_file(files, old, new, entry.size)
         files.copy_mode(old, new)
 
 
-def _copy_file(files: Files, source: str, target: str, size: int) -> None:
-    reading = files.open(source)
-    try:
-        if reading.size() != size:
-            raise StorageError(f"{source} has {reading.size()} bytes, and had {size} when it was listed")
-        writing = files.open(target, create=True)
-        try:
-            for position in range(0, size, _COPY_BYTES):
-                writing.write(position, reading.read(position, min(_COPY_BYTES, size - position)))
-        finally:
-            writing.close()
-    finally:
-        reading.close()
+def copy_file(files: Files, source: str, target: str, listed_bytes: int | None = None) -> None:
+    """Copies a file to a new one, with its modification time, without a sync. Raises OSError, and StorageError if it no
+    longer has the size that it was listed with."""
+    with contextlib.closing(files.open(source)) as reading:
+        size = reading.size()
+        if listed_bytes not in (None, size):
+            raise StorageError(f"{source} has {size} bytes, and had {listed_bytes} when it was listed")
+        with contextlib.closing(files.open(target, create=True)) as writing:
+            copy_bytes(reading, 0, size, writing, 0)
     files.set_modified_ns(target, files.modified_ns(source))
+
+
+def copy_bytes(source: File, start: int, end: int, target: File, at: int) -> None:
+    """Copies a range of one open file to a position of another. Raises OSError."""
+    for position in range(start, end, _COPY_BYTES):
+        target.write(at + position - start, source.read(position, min(_COPY_BYTES, end - position)))
 
 
 def sync(files: Files, root: str, found: Sequence[Entry]) -> None:
@@ -78,11 +81,8 @@ def sync(files: Files, root: str, found: Sequence[Entry]) -> None:
     first sync of a journalling file system does the work of most others. Raises OSError."""
     for entry in found:
         if entry.size is not None:
-            file = files.open(os.path.join(root, entry.name))
-            try:
+            with contextlib.closing(files.open(os.path.join(root, entry.name))) as file:
                 file.sync()
-            finally:
-                file.close()
     for entry in reversed(found):
         if entry.size is None:
             files.sync_directory(os.path.join(root, entry.name))
@@ -90,9 +90,11 @@ def sync(files: Files, root: str, found: Sequence[Entry]) -> None:
 
 
 def remove_tree(files: Files, path: str) -> None:
-    """Removes a file, or a folder with its contents; of a link only the link. Raises OSError."""
+    """Removes a file, or a folder with its contents, if it exists; of a link only the link. Raises OSError."""
     try:
         files.remove(path)
+        return
+    except FileNotFoundError:
         return
     except (IsADirectoryError, PermissionError) as error:  # macOS reports a folder as EPERM
         try:

@@ -21,8 +21,9 @@ import os
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, cast
 
-from ..errors import StorageError
-from .files import File, Files, Lock
+from ..errors import StorageError, storage_errors
+from .files import File, Files
+from .folder_copies import copy_bytes
 
 MANIFEST = "manifest.jsonl"
 VERSION = 1
@@ -90,13 +91,10 @@ class Backup:
         target = os.path.join(self.path, name)
         with self._made():
             self._files.make_directory(os.path.dirname(target))
-            copy = self._files.open(target, create=True)
-            try:
+            with contextlib.closing(self._files.open(target, create=True)) as copy:
                 copy.truncate(0)
-                _copy(source, start, end, copy, 0)
+                copy_bytes(source, start, end, copy, 0)
                 copy.sync()
-            finally:
-                copy.close()
             self._files.sync_directory(os.path.dirname(target))
             self._files.sync_directory(self.path)
         self.saved_bytes += end - start
@@ -104,8 +102,7 @@ class Backup:
     def take(self, path: str, name: str) -> None:
         """Moves a whole file into the folder, durably."""
         target = os.path.join(self.path, name)
-        file = self._files.open(path)
-        try:
+        with contextlib.closing(self._files.open(path)) as file:
             size = file.size()
             with self._made():
                 file.sync()
@@ -119,8 +116,6 @@ class Backup:
                     raise
                 self.save(file, name, 0, size)
                 self._files.remove(path)
-        finally:
-            file.close()
         self._files.sync_directory(os.path.dirname(target))
         self._files.sync_directory(os.path.dirname(path))
 
@@ -149,12 +144,7 @@ class _SavingFile:
 
     def __init__(self, saving: SavingFiles, path: str, file: File) -> None:
         self._saving, self._path, self._file = saving, path, file
-
-    def size(self) -> int:
-        return self._file.size()
-
-    def read(self, position: int, length: int) -> bytes | memoryview:
-        return self._file.read(position, length)
+        self.size, self.read, self.sync, self.close = file.size, file.read, file.sync, file.close
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         if not self._saving.is_own(self._path):
@@ -172,12 +162,6 @@ class _SavingFile:
                 self._saving.save_range(self._path, self._file, "cut", min(size, was), was)
         self._file.truncate(size)
 
-    def sync(self) -> None:
-        self._file.sync()
-
-    def close(self) -> None:
-        self._file.close()
-
 
 class SavingFiles:
     """A `Files` that saves changed bytes. `why` is recorded in the manifest with a change; `before_first` is called
@@ -194,6 +178,11 @@ class SavingFiles:
         self._touched: list[str] = []
         self._settled = 0
         self._before_first: Callable[[], None] | None = before_first
+        # These change no bytes that would have to be saved.
+        self.read_bytes, self.size, self.exists, self.list = files.read_bytes, files.size, files.exists, files.list
+        self.modified_ns, self.set_modified_ns = files.modified_ns, files.set_modified_ns
+        self.copy_mode, self.make_directory = files.copy_mode, files.make_directory
+        self.sync_directory, self.lock = files.sync_directory, files.lock
 
     # -- saving
 
@@ -224,18 +213,14 @@ class SavingFiles:
         self._note(does, path, **{"from": start, "to": end, "saved": saved, **times})
 
     def _save_whole(self, path: str, does: str) -> None:
-        file = self._files.open(path)
-        try:
+        with contextlib.closing(self._files.open(path)) as file:
             self.save_range(path, file, does, 0, file.size())
-        finally:
-            file.close()
 
     def rewrite(self, path: str, parts: Sequence[Part]) -> None:
         """Replaces a file by parts of itself and new bytes, atomically and durably. Only the omitted parts are
         saved."""
         self._begin(path)
-        file = self._files.open(path)
-        try:
+        with contextlib.closing(self._files.open(path)) as file:
             modified_ns = self._files.modified_ns(path)
             file.sync()  # the recorded state must be valid after a power loss
             if self._files.exists(path + TEMPORARY):
@@ -255,8 +240,6 @@ class SavingFiles:
             recorded = [list(part) if isinstance(part, tuple) else len(part) for part in parts]
             self._note("rewritten", path, parts=recorded, dropped=dropped, size=size, modified_ns=modified_ns)
             _write_parts(self._files, path, [(file, part) for part in parts], modified_ns)
-        finally:
-            file.close()
 
     def settle(self) -> None:
         """Makes all changes durable, and records sizes and times of the changed files in the manifest. Raises
@@ -268,12 +251,9 @@ class SavingFiles:
         for path in sorted(set(self._touched)):
             folders.add(os.path.dirname(path))
             if self._files.exists(path):
-                file = self._files.open(path)
-                try:
+                with contextlib.closing(self._files.open(path)) as file:
                     file.sync()
                     states[self._relative(path)] = [file.size(), self._files.modified_ns(path)]
-                finally:
-                    file.close()
         for folder in sorted(folders):
             if self._files.exists(folder):
                 self._files.sync_directory(folder)
@@ -288,30 +268,6 @@ class SavingFiles:
             self._note("created", path)
             self._own.add(path)
         return _SavingFile(self, path, self._files.open(path, create=create))
-
-    def read_bytes(self, path: str) -> bytes:
-        return self._files.read_bytes(path)
-
-    def size(self, path: str) -> int:
-        return self._files.size(path)
-
-    def exists(self, path: str) -> bool:
-        return self._files.exists(path)
-
-    def modified_ns(self, path: str) -> int:
-        return self._files.modified_ns(path)
-
-    def set_modified_ns(self, path: str, modified_ns: int) -> None:
-        self._files.set_modified_ns(path, modified_ns)
-
-    def copy_mode(self, source: str, target: str) -> bool:
-        return self._files.copy_mode(source, target)
-
-    def list(self, path: str) -> list[str]:
-        return self._files.list(path)
-
-    def make_directory(self, path: str) -> None:
-        self._files.make_directory(path)
 
     def replace(self, source: str, target: str) -> None:
         self._files.size(source)  # FileNotFoundError, before anything is recorded
@@ -350,29 +306,16 @@ class SavingFiles:
         self._note("folder removed", path)
         self._files.remove_directory(path)
 
-    def sync_directory(self, path: str) -> None:
-        self._files.sync_directory(path)
-
-    def lock(self, path: str) -> Lock:
-        return self._files.lock(path)
-
-
-def _copy(source: File, start: int, end: int, target: File, at: int) -> None:
-    while start < end:
-        length = min(_COPY_BYTES, end - start)
-        target.write(at, bytes(source.read(start, length)))
-        start, at = start + length, at + length
-
 
 def _write_parts(files: Files, path: str, parts: Sequence[tuple[File, Part]], modified_ns: int) -> None:
     """Replaces a file by another, atomically and durably."""
     temporary = path + TEMPORARY
-    target, at = files.open(temporary, create=True), 0
-    try:
+    at = 0
+    with contextlib.closing(files.open(temporary, create=True)) as target:
         target.truncate(0)
         for source, part in parts:
             if isinstance(part, tuple):
-                _copy(source, *part, target, at)
+                copy_bytes(source, *part, target, at)
                 at += part[1] - part[0]
             else:
                 target.write(at, part)
@@ -380,8 +323,6 @@ def _write_parts(files: Files, path: str, parts: Sequence[tuple[File, Part]], mo
         if files.exists(path):
             files.copy_mode(path, temporary)
         target.sync()
-    finally:
-        target.close()
     files.set_modified_ns(temporary, modified_ns)
     files.replace(temporary, path)
     files.sync_directory(os.path.dirname(path))
@@ -422,11 +363,10 @@ def put_back(files: Files, root: str, backup: str) -> int:
     undone = [line["change"] for line in lines if line.get("does") == "undone"]
     changes = [line for line in lines[1:] if line["does"] not in ("ends", "undone")]
     left = min(undone, default=len(changes))
-    try:
+    with storage_errors(f"cannot put back {backup}"):
         if lines[-1].get("does") == "ends":
             _check_unchanged(files, root, lines[-1]["files"])
-        manifest = files.open(os.path.join(backup, MANIFEST))
-        try:
+        with contextlib.closing(files.open(os.path.join(backup, MANIFEST))) as manifest:
             end = sum(len(json.dumps(line)) + 1 for line in lines)
             for number in reversed(range(left)):
                 path = os.path.join(root, changes[number]["file"])
@@ -439,10 +379,6 @@ def put_back(files: Files, root: str, backup: str) -> int:
                 manifest.write(end, data)
                 manifest.sync()
                 end += len(data)
-        finally:
-            manifest.close()
-    except OSError as error:
-        raise StorageError(f"cannot put back {backup}: {error}") from error
     return len(changes)
 
 
@@ -471,25 +407,18 @@ def _undo(files: Files, path: str, line: dict[str, Any], root: str, backup: str)
         with contextlib.ExitStack() as stack:
             parts: list[tuple[File, Part]] = []
             if line["saved"]:
-                saved = files.open(os.path.join(backup, line["saved"]))
-                stack.callback(saved.close)
+                saved = stack.enter_context(contextlib.closing(files.open(os.path.join(backup, line["saved"]))))
                 parts.append((saved, (0, line["size"])))
             files.make_directory(os.path.dirname(path))
             _write_parts(files, path, parts, line["modified_ns"])
     elif does in ("cut", "written"):
-        file = files.open(path)
-        try:
+        with contextlib.closing(files.open(path)) as file:
             if line["saved"]:
-                saved = files.open(os.path.join(backup, line["saved"]))
-                try:
-                    _copy(saved, 0, line["to"] - line["from"], file, line["from"])
-                finally:
-                    saved.close()
+                with contextlib.closing(files.open(os.path.join(backup, line["saved"]))) as saved:
+                    copy_bytes(saved, 0, line["to"] - line["from"], file, line["from"])
             if file.size() != line["size"]:
                 file.truncate(line["size"])
             file.sync()
-        finally:
-            file.close()
         files.set_modified_ns(path, line["modified_ns"])
     else:
         raise StorageError(f"{backup}: {does!r} is an unknown kind of change")
@@ -501,9 +430,7 @@ def _undo_rewrite(files: Files, path: str, line: dict[str, Any], backup: str) ->
     with contextlib.ExitStack() as stack:
 
         def opened(name: str) -> File:
-            file = files.open(name)
-            stack.callback(file.close)
-            return file
+            return stack.enter_context(contextlib.closing(files.open(name)))
 
         file = opened(path)
         saved = [(start, end, opened(os.path.join(backup, name))) for start, end, name in line["dropped"]]

@@ -163,7 +163,7 @@ def test_transaction_index_of_lost_batches_is_removed():
     log = follower(files)
     for sequence in range(4):
         transaction(log, sequence)
-    base = log.active_segment_offset
+    base = log.segments[-1].base_offset
     assert base and f"{FOLDER}/{base:020d}.txnindex" in files.contents
     log.abandon()
     files.restart()

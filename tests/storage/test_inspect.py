@@ -18,10 +18,11 @@ from ottla.protocol.records.batch import Record
 from ottla.storage import inspect
 from ottla.storage.errors import StorageError
 from ottla.storage.format import schemas
-from ottla.storage.format.index import OffsetIndex, TimeIndex
+from ottla.storage.format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from ottla.storage.inspect import BatchFacts, BytesSource, Damage, FileSource
 from ottla.storage.io.files import DiskFiles
 from ottla.storage.log_dir.directory import DataDirectory
+from ottla.storage.producers import txn_index
 from ottla_testing import GOLDEN
 
 NOW = 1_700_000_000_000
@@ -250,11 +251,11 @@ def test_index_entries_equal_written_ones(pairs: list[tuple[int, int]]) -> None:
         offsets.append(one, other)
         times.maybe_append(one, other)
     written = offsets.unsaved()
-    size = schemas.OFFSET_ENTRY_BYTES
+    size = OFFSET_ENTRY_BYTES
     read = [schemas.OFFSET_ENTRY.parse(written[at : at + size]) for at in range(0, len(written), size)]
     assert [(one.relative_offset, one.position) for one in read if one] == pairs
     written = times.unsaved()
-    size = schemas.TIME_ENTRY_BYTES
+    size = TIME_ENTRY_BYTES
     read = [schemas.TIME_ENTRY.parse(written[at : at + size]) for at in range(0, len(written), size)]
     assert [(one.timestamp, one.relative_offset) for one in read if one] == list(
         zip(times.timestamps, times.offsets, strict=True)
@@ -276,7 +277,7 @@ def test_golden_snapshot_and_transaction_index() -> None:
     assert checked
     for path in sorted(logs.rglob("*.txnindex")):
         data = path.read_bytes()
-        size = schemas.ABORTED_TRANSACTION_BYTES
+        size = txn_index.ENTRY_BYTES
         assert data and len(data) % size == 0
         for at in range(0, len(data), size):
             parsed = schemas.ABORTED_TRANSACTION.parse(data[at : at + size])

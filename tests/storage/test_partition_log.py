@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords, MessageTooLarge
 from ottla.protocol.records.validate import Prepared, Rules
 from ottla.storage import errors
@@ -39,7 +39,7 @@ def test_append_assigns_only_offsets_and_epoch(files: SimulatedFiles):
     stored = bytes(log.read(0, 1 << 20).records)
     assert log.size_bytes == len(stored) == len(first) + len(second)
     assert stored[16 : len(sent)] == sent[16:]  # magic and all that the CRC covers
-    assert [header[:3] for _, header in batch.headers(stored)] == [(0, len(first) - 12, 0), (3, len(second) - 12, 0)]
+    assert [header[:3] for _, header in formats.headers(stored)] == [(0, len(first) - 12, 0), (3, len(second) - 12, 0)]
     assert values(log) == [b"a", b"b", b"c", b"d"]
 
 

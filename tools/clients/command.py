@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...broker.metrics.client_ledger import FILE_NAME, DamagedFile, Seen, SeenClient, read
@@ -22,8 +22,9 @@ from ...protocol.mistakes import complain
 from ...protocol.text import moment, table
 from ...storage.format.file_names import META_PROPERTIES
 from ...storage.io.files import DiskFiles
-from ..command_line import printing
-from .rules import Verdict, api_name, fetched_magic, format_name, verdicts
+from ..command_line import Write, printing
+from ..release_table import api_name
+from .rules import Verdict, fetched_magic, format_name, verdicts
 
 SOME_FAIL = 1
 HEAD = ("CLIENT ID", "SOFTWARE", "LISTENER", "NEGOTIATES", "LAST SEEN (UTC)")
@@ -120,7 +121,7 @@ def _software(client: SeenClient) -> str:
     return _text(f"{client.software_name} {client.software_version or ''}".rstrip())
 
 
-def _print_text(seen: Seen, judged: Judged, on: Profile | None, write: Callable[[str], object]) -> int:
+def _print_text(seen: Seen, judged: Judged, on: Profile | None, write: Write) -> None:
     rows: list[tuple[str, ...]] = []
     for client, _ in judged:
         name = OTHERS if client.client_id is None else quoted(client.client_id)
@@ -148,7 +149,6 @@ def _print_text(seen: Seen, judged: Judged, on: Profile | None, write: Callable[
     if not judged:
         write("(no clients yet)\n")
     write("\n" + "".join(f"{line}\n" for line in _summary(seen, judged, on)))
-    return 0
 
 
 def _summary(seen: Seen, judged: Judged, on: Profile | None) -> list[str]:
@@ -169,7 +169,7 @@ def _summary(seen: Seen, judged: Judged, on: Profile | None) -> list[str]:
     return lines
 
 
-def _print_json(seen: Seen, judged: Judged, on: Profile | None, write: Callable[[str], object]) -> int:
+def _print_json(seen: Seen, judged: Judged, on: Profile | None, write: Write) -> None:
     report: dict[str, Any] = {
         "written_ms": seen.written_ms,
         "complete": seen.complete,
@@ -178,7 +178,6 @@ def _print_json(seen: Seen, judged: Judged, on: Profile | None, write: Callable[
         "clients": [_client_report(client, found) for client, found in judged],
     }
     write(json.dumps(report, indent=2) + "\n")
-    return 0
 
 
 def _client_report(client: SeenClient, found: Sequence[Verdict]) -> dict[str, Any]:

@@ -15,16 +15,14 @@ The rules judge the calls that were seen: another call of the same client may st
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ...broker.metrics.client_ledger import CallUse, Format, SeenClient
-from ...broker.releases.profiles import NEWEST, OWN, RELEASES, Profile, api_names, profile
+from ...broker.releases.profiles import NEWEST, OWN, RELEASES, Profile, profile
 from ...protocol.api_key import ApiKey
 from ...protocol.named import NamedTuple
 from ...protocol.records.compression import CODEC_NAMES, Codec
-
-if TYPE_CHECKING:
-    from ...protocol.schema import Versions
+from ..release_table import api_name, range_text
 
 FIRST_V2_PRODUCE = 3  # from this version on records are v2 batches only (KIP-98)
 FIRST_ZSTD_PRODUCE = 7  # KIP-110
@@ -41,11 +39,6 @@ class Verdict(NamedTuple):
     advice: str | None = None
 
 
-def api_name(api_key: int) -> str:
-    """Returns the name of an API, or its key if no release has it."""
-    return api_names().get(api_key, f"API key {api_key}")
-
-
 def format_name(magic: int, codec: int) -> str:
     """Returns a record format as it is shown: `v2 zstd`, or `v1` if uncompressed."""
     return f"v{magic}" + ("" if codec == Codec.NONE else f" {CODEC_NAMES.get(codec, f'codec {codec}')}")
@@ -54,11 +47,6 @@ def format_name(magic: int, codec: int) -> str:
 def fetched_magic(fetch_version: int) -> int:
     """Returns the newest message format (magic) in the responses of a version of Fetch."""
     return 0 if fetch_version < 2 else 1 if fetch_version < 4 else 2
-
-
-def range_text(versions: Versions) -> str:
-    """Returns a text such as `v3-v12`, or `v0` for a single version."""
-    return f"v{versions.first}" + (f"-v{versions.last}" if versions.last > versions.first else "")
 
 
 def verdicts(client: SeenClient, on: Profile) -> Iterator[Verdict]:

@@ -1,23 +1,22 @@
-"""`ottla ctl groups reset`, `configs` and `acls`: requests to the control plane, and their output."""
+"""`ottla ctl groups reset`, `configs`, `acls`, `log-levels` and `recording`: requests to the control plane, and their
+output."""
 
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
-from ...protocol.acls import AclOperation, PatternType, PermissionType, ResourceType, words
-from ...protocol.text import places
+from ...broker.logs import split_level
+from ...protocol.acls import CODES, words
+from ...protocol.text import cell, moment, places, table
 from ..http_client import Client, Wrong
-from .output import titled
+from .output import Columns, titled
 
 DEFAULT = "DEFAULT_CONFIG"
 WORDS = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
-CHOICES = {
-    "resource_type": ResourceType,
-    "pattern_type": PatternType,
-    "operation": AclOperation,
-    "permission": PermissionType,
-}
 
 
 def reset(to: Client, given: argparse.Namespace) -> Any:
@@ -39,19 +38,16 @@ def reset(to: Client, given: argparse.Namespace) -> Any:
 
 def show_reset(response: Any) -> list[str]:
     """Returns a line for each partition with its offset before and after."""
-    rows = [
-        (
-            one["topic"],
-            one["partition"],
-            one["before"],
-            one["after"],
-            one["start_offset"],
-            one["end_offset"],
-            "" if one["wanted"] is None else f"offset {one['wanted']} is out of range",
-        )
-        for one in response["offsets"]
-    ]
-    found = titled(("TOPIC", "PARTITION", "BEFORE", "AFTER", "START", "END", ""), rows, "no partitions")
+    columns: Columns = {
+        "TOPIC": "topic",
+        "PARTITION": "partition",
+        "BEFORE": "before",
+        "AFTER": "after",
+        "START": "start_offset",
+        "END": "end_offset",
+        "": lambda one: "" if one["wanted"] is None else f"offset {one['wanted']} is out of range",
+    }
+    found = titled(response["offsets"], columns, "no partitions")
     return found if response["done"] else [*found, "nothing was changed (--dry-run)"]
 
 
@@ -89,23 +85,20 @@ def _chosen(response: Any, given: argparse.Namespace) -> Any:
 
 def shown(response: Any) -> list[str]:
     """Returns a line for each config."""
-    rows = [
-        (
-            one["name"],
-            "(secret)" if one["is_sensitive"] else one["value"],
-            one["default"],
-            one["source"],
-            "read-only" if one["is_read_only"] else "",
-        )
-        for one in response["configs"]
-    ]
-    return titled(("CONFIG", "VALUE", "DEFAULT", "SOURCE", ""), rows, "all configs have their defaults")
+    columns: Columns = {
+        "CONFIG": "name",
+        "VALUE": lambda one: "(secret)" if one["is_sensitive"] else one["value"],
+        "DEFAULT": "default",
+        "SOURCE": "source",
+        "": lambda one: "read-only" if one["is_read_only"] else "",
+    }
+    return titled(response["configs"], columns, "all configs have their defaults")
 
 
 def add_acl_words(parser: argparse.ArgumentParser, *, is_filter: bool) -> None:
     """Adds the arguments of an entry, all optional for a filter."""
     for word in WORDS:
-        choices = words(CHOICES[word], in_filter=is_filter) if word in CHOICES else None
+        choices = words(CODES[word], in_filter=is_filter) if word in CODES else None
         required = not is_filter and word in ("resource_type", "resource_name", "principal", "operation")
         parser.add_argument(
             f"--{word.replace('_', '-')}",
@@ -140,5 +133,62 @@ def remove_acls(to: Client, given: argparse.Namespace) -> Any:
 
 def show_acls(response: Any) -> list[str]:
     """Returns a line for each entry."""
-    rows = [tuple(one[word] for word in WORDS) for one in response["acls"]]
-    return titled(tuple(word.upper().replace("_", " ") for word in WORDS), rows, "no entries")
+    return titled(response["acls"], {word.upper().replace("_", " "): word for word in WORDS}, "no entries")
+
+
+def show_levels(response: Any) -> list[str]:
+    """Returns a line for each logger, root first."""
+    return titled(response["levels"].items(), {"LOGGER": itemgetter(0), "LEVEL": itemgetter(1)}, "no loggers")
+
+
+def set_levels(to: Client, given: argparse.Namespace) -> Any:
+    """Sets the level of each given logger, and returns the levels of all loggers."""
+    return _each_level(to, given.level, lambda text: dict(zip(("logger", "level"), split_level(text), strict=True)))
+
+
+def reset_levels(to: Client, given: argparse.Namespace) -> Any:
+    """Removes the own level of each given logger, which then has the inherited level."""
+    return _each_level(to, given.logger, lambda name: {"logger": name, "level": None})
+
+
+def _each_level(to: Client, texts: Sequence[str], body_of: Callable[[str], Any]) -> Any:
+    try:
+        bodies = [body_of(text) for text in texts]
+    except ValueError as error:
+        raise Wrong(error) from error
+    response: Any = None
+    for body in bodies:
+        response = to.request("PUT", "log-levels", body=body)
+    return response
+
+
+def show_recording(response: Any) -> list[str]:
+    """Returns the lines of the running recording, or of the last one."""
+    if response["file"] is None:
+        return ["no recording"]
+    rows = [
+        ("recording", "running" if response["running"] else f"ended: {cell(response['ended'])}"),
+        ("file", cell(response["file"])),
+        ("since", moment(response["since_ms"])),
+        ("requests", cell(response["exchanges"])),
+        ("dropped", cell(response["dropped"])),
+        ("waiting", f"{response['waiting_bytes']} bytes"),
+        (
+            "size",
+            f"{response['size_bytes']} of {response['max_bytes']} bytes{', the newest' if response['ring'] else ''}",
+        ),
+        ("contents", "yes" if response["contents"] else "omitted"),
+    ]
+    return table(rows)
+
+
+def start_recording(to: Client, given: argparse.Namespace) -> Any:
+    """Starts a recording."""
+    body: dict[str, Any] = {
+        "file": os.path.abspath(given.file),
+        "ring": given.ring,
+        "contents": not given.without_contents,
+    }
+    return to.request(
+        "POST", "recording", body=body if given.max_bytes is None else body | {"max_bytes": given.max_bytes}
+    )

@@ -17,15 +17,16 @@ from ...broker import json_bytes
 from ...protocol.arguments import Parser
 from ...protocol.mistakes import FAILED, complain
 from ...protocol.text import cell, duration_ms, time_ms
-from ..command_line import printing
-from ..control_flags import VARIABLE, add_control_flags
+from ..command_line import print_text
+from ..control_flags import add_control_flags
 from ..http_client import Client, Unreachable, Wrong, control_client
-from ..top.plain import overview
-from . import administration, log_levels, output, recording, requests
+from ..top.tables import overview
+from . import administration, output, requests
 from .faults import add_fault_arguments, rule_of
 
 TIMEOUT_SECONDS = 600.0  # a snapshot copies the data directory, which may take minutes
 
+Values = Callable[[argparse.Namespace], Any]
 Call = Callable[[Client, argparse.Namespace], Any]
 Show = Callable[[Any], Sequence[str]]
 
@@ -36,8 +37,6 @@ def ctl(arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> i
     parsed = parser.parse_args(list(arguments))
     try:
         client = control_client(parsed, os.environ if environ is None else environ, parsed.timeout)
-        if client is None:
-            parser.error(f"no address of a control plane: give --control http://HOST:PORT, or set {VARIABLE}")
         response = parsed.call(client, parsed)
         text = (
             json.dumps(response, indent=2, ensure_ascii=False) if parsed.json else _shown(client, parsed.show, response)
@@ -45,15 +44,10 @@ def ctl(arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> i
     except Wrong as error:
         return complain(parser.prog, error)
     except Unreachable as error:
-        complain(parser.prog, error)
-        return FAILED
-
-    def write_it(write: Callable[[str], object]) -> int:
-        write(text if text.endswith("\n") else text + "\n")
-        failed = getattr(parsed, "failed", None)
-        return FAILED if failed is not None and failed(response) else 0
-
-    return printing(parser.prog, write_it)
+        return complain(parser.prog, error, FAILED)
+    failed = getattr(parsed, "failed", None)
+    code = FAILED if failed is not None and failed(response) else 0
+    return print_text(parser.prog, text if text.endswith("\n") else text + "\n", code)
 
 
 def _shown(client: Client, show: Show, response: Any) -> str:
@@ -65,11 +59,7 @@ def _shown(client: Client, show: Show, response: Any) -> str:
 
 def ctl_parser() -> argparse.ArgumentParser:
     """Returns the argument parser of `ottla ctl`: RESOURCE VERB ARGUMENTS."""
-    parser = Parser(
-        prog="ottla ctl",
-        description="Control a broker that runs with --control.",
-        allow_abbrev=False,
-    )
+    parser = Parser(prog="ottla ctl", description="Control a broker that runs with --control.", allow_abbrev=False)
     add_control_flags(parser)
     parser.add_argument(
         "--timeout", type=_seconds, default=TIMEOUT_SECONDS, metavar="SECONDS", help="timeout of a request"
@@ -115,28 +105,41 @@ class _Verbs:
         self._parser.set_defaults(call=call, show=show)
         return self._parser
 
-    def verb(self, name: str, text: str, call: Call, show: Show) -> argparse.ArgumentParser:
-        """Adds a subcommand. One is required unless `alone` was called before."""
+    def verb(
+        self, verb: str, text: str, call: Call, show: Show, /, **arguments: Callable[[str], Any]
+    ) -> argparse.ArgumentParser:
+        """Adds a subcommand with these required arguments: name -> parser. One is required unless `alone` was called
+        before."""
         if self._verbs is None:
             needed = self._parser.get_default("call") is None
             self._verbs = self._parser.add_subparsers(metavar="VERB", dest="verb", required=needed)
-        found: argparse.ArgumentParser = self._verbs.add_parser(name, help=text, description=text)
+        found: argparse.ArgumentParser = self._verbs.add_parser(verb, help=text, description=text)
         found.set_defaults(call=call, show=show)
         self._json(found)
+        for name, read in arguments.items():
+            found.add_argument(name, type=read, metavar=name.upper())
         return found
+
+
+def _send(method: str, *path: str, body: dict[str, Any] | Values | None = None, query: Values | None = None) -> Call:
+    """Returns the call of a path, where `{NAME}` is the argument NAME. `body` may be a function of the arguments."""
+
+    def call(to: Client, given: argparse.Namespace) -> Any:
+        parts = [getattr(given, part[1:-1]) if part.startswith("{") else part for part in path]
+        sent = body(given) if callable(body) else body
+        return to.request(method, *parts, body=sent, query=None if query is None else query(given))
+
+    return call
 
 
 def _health(resources: Any) -> None:
     verbs = _Verbs(resources, "health", "state, release and addresses of the broker")
-    verbs.alone(lambda to, given: to.request("GET", "health"), output.health)
+    verbs.alone(_send("GET", "health"), output.health)
 
 
 def _overview(resources: Any) -> None:
     verbs = _Verbs(resources, "overview", "topics, groups, producers, clients and slow requests at a glance")
-
-    def look(to: Client, given: argparse.Namespace) -> Any:
-        return to.request("GET", "overview", query={"contains": given.filter, "limit": given.limit})
-
+    look = _send("GET", "overview", query=lambda given: {"contains": given.filter, "limit": given.limit})
     alone = verbs.alone(look, overview)
     alone.add_argument("--filter", metavar="TEXT", help="only items whose name contains this")
     alone.add_argument("--limit", type=_whole, metavar="N", help="maximum lines of each list")
@@ -144,79 +147,65 @@ def _overview(resources: Any) -> None:
 
 def _faults(resources: Any) -> None:
     verbs = _Verbs(resources, "faults", "rules of fault injection")
-    verbs.alone(lambda to, given: to.request("GET", "faults"), output.faults)
-    verbs.verb("list", "list the fault rules", lambda to, given: to.request("GET", "faults"), output.faults)
-    add = verbs.verb(
-        "add", "add a fault rule", lambda to, given: to.request("POST", "faults", body=rule_of(given)), output.one_fault
-    )
+    verbs.alone(_send("GET", "faults"), output.faults)
+    verbs.verb("list", "list the fault rules", _send("GET", "faults"), output.faults)
+    add = verbs.verb("add", "add a fault rule", _send("POST", "faults", body=rule_of), output.one_fault)
     add_fault_arguments(add)
-    show = verbs.verb("show", "show a rule", lambda to, given: to.request("GET", "faults", given.id), output.one_fault)
-    show.add_argument("id", type=_whole, metavar="ID")
-    remove = verbs.verb(
-        "remove", "remove a rule", lambda to, given: to.request("DELETE", "faults", given.id), output.removed
-    )
-    remove.add_argument("id", type=_whole, metavar="ID")
-    verbs.verb("clear", "remove all rules", lambda to, given: to.request("DELETE", "faults"), output.removed)
+    verbs.verb("show", "show a rule", _send("GET", "faults", "{id}"), output.one_fault, id=_whole)
+    verbs.verb("remove", "remove a rule", _send("DELETE", "faults", "{id}"), output.removed, id=_whole)
+    verbs.verb("clear", "remove all rules", _send("DELETE", "faults"), output.removed)
 
 
 def _topology(resources: Any) -> None:
     verbs = _Verbs(resources, "topology", "nodes, and the leaders of partitions")
-    verbs.alone(lambda to, given: to.request("GET", "topology"), output.topology)
+    verbs.alone(_send("GET", "topology"), output.topology)
 
-    def leaders(to: Client, given: argparse.Namespace) -> Any:
-        body = {"topic": given.topic, "partition": given.partition, "node": given.node}
-        return to.request("POST", "topology", "leaders", body=body)
+    def leader(given: argparse.Namespace) -> Any:
+        return {"topic": given.topic, "partition": given.partition, "node": given.node}
 
-    move = verbs.verb("move", "move the leadership of a partition to another node", leaders, output.topology)
-    _partition(move)
-    move.add_argument("node", type=_whole, metavar="NODE")
-    for name, is_offline, text in (
-        ("offline", True, "take a partition offline: it has no leader"),
-        ("online", False, "bring it online again"),
-    ):
+    def offline(given: argparse.Namespace) -> Any:
+        return {"topic": given.topic, "partition": given.partition, "offline": given.verb == "offline"}
 
-        def offline(to: Client, given: argparse.Namespace, is_offline: bool = is_offline) -> Any:
-            body = {"topic": given.topic, "partition": given.partition, "offline": is_offline}
-            return to.request("POST", "topology", "offline", body=body)
-
-        _partition(verbs.verb(name, text, offline, output.topology))
-    for name, is_running, text in (("stop", False, "stop a node"), ("start", True, "start it again")):
-
-        def node(to: Client, given: argparse.Namespace, is_running: bool = is_running) -> Any:
-            return to.request("POST", "topology", "nodes", given.node, body={"running": is_running})
-
-        verbs.verb(name, text, node, output.topology).add_argument("node", type=_whole, metavar="NODE")
     verbs.verb(
-        "spread",
-        "move each partition to its preferred leader",
-        lambda to, given: to.request("POST", "topology", "spread", body={}),
+        "move",
+        "move the leadership of a partition to another node",
+        _send("POST", "topology", "leaders", body=leader),
         output.topology,
+        topic=str,
+        partition=_whole,
+        node=_whole,
     )
-
-
-def _partition(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("partition", type=_whole, metavar="PARTITION")
+    for name, text in (
+        ("offline", "take a partition offline: it has no leader"),
+        ("online", "bring it online again"),
+    ):
+        change = _send("POST", "topology", "offline", body=offline)
+        verbs.verb(name, text, change, output.topology, topic=str, partition=_whole)
+    for name, text in (("stop", "stop a node"), ("start", "start it again")):
+        change = _send("POST", "topology", "nodes", "{node}", body=lambda given: {"running": given.verb == "start"})
+        verbs.verb(name, text, change, output.topology, node=_whole)
+    spread = _send("POST", "topology", "spread", body={})
+    verbs.verb("spread", "move each partition to its preferred leader", spread, output.topology)
 
 
 def _clock(resources: Any) -> None:
     verbs = _Verbs(resources, "clock", "the broker's time")
-    verbs.alone(lambda to, given: to.request("GET", "clock"), output.clock)
+    verbs.alone(_send("GET", "clock"), output.clock)
     for name, text in (("freeze", "stop the clock"), ("run", "let the clock run again")):
-        verbs.verb(name, text, lambda to, given: to.request("POST", "clock", given.verb, body={}), output.clock)
+        verbs.verb(name, text, _send("POST", "clock", name, body={}), output.clock)
     change = verbs.verb(
-        "set",
-        "set the time",
-        lambda to, given: to.request("POST", "clock", "set", body={"ms": given.time}),
-        output.clock,
+        "set", "set the time", _send("POST", "clock", "set", body=lambda given: {"ms": given.time}), output.clock
     )
     change.add_argument("time", type=_typed(time_ms), metavar="TIME", help="2026-01-31T12:00:00Z, or milliseconds")
 
-    def advance(to: Client, given: argparse.Namespace) -> Any:
-        return to.request("POST", "clock", "advance", body={"ms": given.duration, "keep_members": given.keep_members})
+    def advance(given: argparse.Namespace) -> Any:
+        return {"ms": given.duration, "keep_members": given.keep_members}
 
     forward = verbs.verb(
-        "advance", "move the clock forward; returns when all work that became due is done", advance, output.clock
+        "advance",
+        "move the clock forward; returns when all work that became due is done",
+        _send("POST", "clock", "advance", body=advance),
+        output.clock,
     )
     forward.add_argument("duration", type=_typed(duration_ms), metavar="DURATION", help="7d, 45s, 500ms, 1h30m")
     forward.add_argument("--keep-members", action="store_true", help="group members do not expire")
@@ -224,81 +213,61 @@ def _clock(resources: Any) -> None:
 
 def _state(resources: Any) -> None:
     verbs = _Verbs(resources, "state", "the state of the broker: topics, records, groups, transactions")
-    verbs.verb(
-        "reset",
-        "reset the broker to its state at the start",
-        lambda to, given: to.request("POST", "state", "reset", body={}),
-        lambda response: ["reset"],
-    )
+    reset = _send("POST", "state", "reset", body={})
+    verbs.verb("reset", "reset the broker to its state at the start", reset, lambda response: ["reset"])
 
 
 def _snapshots(resources: Any) -> None:
     verbs = _Verbs(resources, "snapshots", "snapshots of the broker's state")
-    verbs.alone(lambda to, given: to.request("GET", "snapshots"), output.snapshots)
+    verbs.alone(_send("GET", "snapshots"), output.snapshots)
     take = verbs.verb(
         "take",
         "take a snapshot",
-        lambda to, given: to.request("POST", "snapshots", body={} if given.name is None else {"name": given.name}),
+        _send("POST", "snapshots", body=lambda given: {} if given.name is None else {"name": given.name}),
         lambda response: [cell(response["name"])],
     )
     take.add_argument("name", nargs="?", metavar="NAME")
-    restore = verbs.verb(
-        "restore",
-        "restore a snapshot",
-        lambda to, given: to.request("POST", "snapshots", given.name, "restore", body={}),
-        lambda response: ["restored"],
-    )
-    restore.add_argument("name", metavar="NAME")
-    remove = verbs.verb(
-        "remove", "remove a snapshot", lambda to, given: to.request("DELETE", "snapshots", given.name), output.removed
-    )
-    remove.add_argument("name", metavar="NAME")
+    restore = _send("POST", "snapshots", "{name}", "restore", body={})
+    verbs.verb("restore", "restore a snapshot", restore, lambda response: ["restored"], name=str)
+    verbs.verb("remove", "remove a snapshot", _send("DELETE", "snapshots", "{name}"), output.removed, name=str)
 
 
 def _topics(resources: Any) -> None:
     verbs = _Verbs(resources, "topics", "topics and their partitions")
-    verbs.alone(lambda to, given: to.request("GET", "topics"), output.topics)
+    verbs.alone(_send("GET", "topics"), output.topics)
 
-    def create(to: Client, given: argparse.Namespace) -> Any:
+    def created(given: argparse.Namespace) -> Any:
         body: dict[str, Any] = {"partitions": given.partitions, "configs": dict(given.config)}
-        return to.request("POST", "topics", body=body if given.name is None else body | {"name": given.name})
+        return body if given.name is None else body | {"name": given.name}
 
-    make = verbs.verb("create", "create a topic", create, output.one_topic)
+    make = verbs.verb("create", "create a topic", _send("POST", "topics", body=created), output.one_topic)
     make.add_argument("name", nargs="?", metavar="NAME", help="default: a new unique name")
     make.add_argument("--partitions", type=_whole, default=1, metavar="N")
     make.add_argument("--config", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="may repeat")
-    show = verbs.verb(
-        "show", "show a topic", lambda to, given: to.request("GET", "topics", given.name), output.one_topic
-    )
-    show.add_argument("name", metavar="NAME")
-    remove = verbs.verb(
-        "delete", "delete a topic", lambda to, given: to.request("DELETE", "topics", given.name), output.removed
-    )
-    remove.add_argument("name", metavar="NAME")
+    verbs.verb("show", "show a topic", _send("GET", "topics", "{name}"), output.one_topic, name=str)
+    verbs.verb("delete", "delete a topic", _send("DELETE", "topics", "{name}"), output.removed, name=str)
 
 
 def _records(resources: Any) -> None:
     verbs = _Verbs(resources, "records", "records of topics")
 
-    def read(to: Client, given: argparse.Namespace) -> Any:
-        query = {"partition": given.partition, "offset": given.offset, "limit": given.limit}
-        return to.request("GET", "topics", given.topic, "records", query=query)
+    def chosen(given: argparse.Namespace) -> Any:
+        return {"partition": given.partition, "offset": given.offset, "limit": given.limit}
 
-    show = verbs.verb("list", "list committed records by partition and offset", read, output.records)
-    show.add_argument("topic", metavar="TOPIC")
+    read = _send("GET", "topics", "{topic}", "records", query=chosen)
+    show = verbs.verb("list", "list committed records by partition and offset", read, output.records, topic=str)
     show.add_argument("--partition", type=_whole, metavar="P")
     show.add_argument("--offset", type=_whole, metavar="N", help="first offset in each partition")
     show.add_argument("--limit", type=_whole, metavar="N", help="maximum number of records")
 
-    def write(to: Client, given: argparse.Namespace) -> Any:
+    def written(given: argparse.Namespace) -> Any:
         common: dict[str, Any] = {"headers": [{"name": name, "value": _bytes(text)} for name, text in given.header]}
         common |= {} if given.key is None else {"key": _bytes(given.key)}
         common |= {} if given.partition is None else {"partition": given.partition}
-        body = {"records": [{"value": _bytes(text), **common} for text in given.value]}
-        return to.request("POST", "topics", given.topic, "records", body=body)
+        return {"records": [{"value": _bytes(text), **common} for text in given.value]}
 
-    send = verbs.verb("send", "append records", write, output.offsets)
-    send.add_argument("topic", metavar="TOPIC")
+    write = _send("POST", "topics", "{topic}", "records", body=written)
+    send = verbs.verb("send", "append records", write, output.offsets, topic=str)
     send.add_argument("value", nargs="+", metavar="VALUE")
     send.add_argument("--key", metavar="KEY")
     send.add_argument("--header", type=_pair, action="append", default=[], metavar="NAME=VALUE", help="may repeat")
@@ -307,20 +276,17 @@ def _records(resources: Any) -> None:
 
 def _groups(resources: Any) -> None:
     verbs = _Verbs(resources, "groups", "consumer groups, with members and lag")
-    verbs.alone(lambda to, given: to.request("GET", "groups"), output.groups)
-    show = verbs.verb("show", "show a group", lambda to, given: to.request("GET", "groups", given.id), output.one_group)
-    show.add_argument("id", metavar="ID")
-    remove = verbs.verb(
-        "delete",
-        "delete a group with its offsets",
-        lambda to, given: to.request("DELETE", "groups", given.id),
-        output.removed,
-    )
-    remove.add_argument("id", metavar="ID")
+    verbs.alone(_send("GET", "groups"), output.groups)
+    verbs.verb("show", "show a group", _send("GET", "groups", "{id}"), output.one_group, id=str)
+    delete = _send("DELETE", "groups", "{id}")
+    verbs.verb("delete", "delete a group with its offsets", delete, output.removed, id=str)
     reset = verbs.verb(
-        "reset", "set the committed offsets of a group without members", administration.reset, administration.show_reset
+        "reset",
+        "set the committed offsets of a group without members",
+        administration.reset,
+        administration.show_reset,
+        id=str,
     )
-    reset.add_argument("id", metavar="ID")
     to = reset.add_mutually_exclusive_group(required=True)
     for name, text in (("earliest", "log start"), ("latest", "log end"), ("current", "committed offsets")):
         to.add_argument(f"--to-{name}", dest="to", action="store_const", const=name, help=f"to the {text}")
@@ -367,19 +333,20 @@ def _acls(resources: Any) -> None:
 
 def _producers(resources: Any) -> None:
     verbs = _Verbs(resources, "producers", "producer state of partitions")
-    alone = verbs.alone(
-        lambda to, given: to.request("GET", "producers", query={"topic": given.topic}), output.producers
-    )
+    alone = verbs.alone(_send("GET", "producers", query=lambda given: {"topic": given.topic}), output.producers)
     alone.add_argument("--topic", metavar="T", help="only this topic")
 
 
 def _logs(resources: Any) -> None:
     verbs = _Verbs(resources, "log-levels", "log levels of the broker's loggers")
-    verbs.alone(log_levels.get, log_levels.shown)
-    change = verbs.verb("set", "set levels", log_levels.set, log_levels.shown)
+    verbs.alone(_send("GET", "log-levels"), administration.show_levels)
+    change = verbs.verb("set", "set levels", administration.set_levels, administration.show_levels)
     change.add_argument("level", nargs="+", metavar="[LOGGER=]LEVEL", help="without a logger: the root's level")
     back = verbs.verb(
-        "reset", "remove the levels of loggers, which then inherit one", log_levels.reset, log_levels.shown
+        "reset",
+        "remove the levels of loggers, which then inherit one",
+        administration.reset_levels,
+        administration.show_levels,
     )
     back.add_argument("logger", nargs="+", metavar="LOGGER")
 
@@ -390,9 +357,9 @@ def _requests(resources: Any) -> None:
     newest = verbs.verb("list", "list the newest requests", requests.listed, requests.show_listed)
     requests.add_words(newest, counts=False)
     newest.add_argument("--limit", type=_whole, metavar="N", help="maximum number of requests")
-    show = verbs.verb("show", "show a request with its fields and bytes", requests.one, requests.show_one)
-    show.add_argument("number", type=_whole, metavar="NUMBER")
-    verbs.verb("clear", "clear the list", requests.cleared, output.removed)
+    one = _send("GET", "requests", "{number}")
+    verbs.verb("show", "show a request with its fields and bytes", one, requests.show_one, number=_whole)
+    verbs.verb("clear", "clear the list", _send("DELETE", "requests"), output.removed)
     expect = verbs.verb(
         "assert", "exit with 1 unless the requests are as expected", requests.asserted, requests.show_verdict
     )
@@ -402,15 +369,15 @@ def _requests(resources: Any) -> None:
 
 def _recording(resources: Any) -> None:
     verbs = _Verbs(resources, "recording", "recording of requests and responses to a file")
-    verbs.alone(recording.get, recording.shown)
-    begin = verbs.verb("start", "start a recording", recording.start, recording.shown)
+    verbs.alone(_send("GET", "recording"), administration.show_recording)
+    begin = verbs.verb("start", "start a recording", administration.start_recording, administration.show_recording)
     begin.add_argument("file", metavar="FILE", help="FILE.jsonl or FILE.pcapng, on the broker's machine")
     begin.add_argument("--max-bytes", type=_whole, metavar="N", help="maximum size of the recording")
     begin.add_argument(
         "--ring", action="store_true", help="at the maximum size keep the newest requests, in FILE and FILE.1"
     )
     begin.add_argument("--without-contents", action="store_true", help="omit keys and values of records")
-    verbs.verb("stop", "stop the recording", recording.stop, recording.shown)
+    verbs.verb("stop", "stop the recording", _send("DELETE", "recording"), administration.show_recording)
 
 
 def _bytes(text: str) -> Any:

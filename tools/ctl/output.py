@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...protocol.text import cell, moment, table, visible
-from ..top.words import ahead, fault_where
+from ..top.tables import ahead, fault_where
 
 SHOWN_LETTERS = 60  # characters of a key or value in a column
+
+Value = Callable[[Any], Any]
+Columns = Mapping[str, str | Value]
+"""The columns of a table by title: a field of the entries, or a function of an entry."""
 
 
 def shown_bytes(value: Any) -> str:
@@ -19,14 +23,22 @@ def shown_bytes(value: Any) -> str:
     return text if len(text) <= SHOWN_LETTERS else text[: SHOWN_LETTERS - 3] + "..."
 
 
-def titled(head: Sequence[str], rows: Iterable[Sequence[Any]], none: str) -> list[str]:
-    """Returns the lines of a table, or `none` if there are no rows."""
-    found = list(rows)
-    return table(found, head) if found else [none]
+def titled(entries: Iterable[Any], columns: Columns, none: str) -> list[str]:
+    """Returns the lines of a table, or `none` without entries."""
+    rows = [[one[of] if isinstance(of, str) else of(one) for of in columns.values()] for one in entries]
+    return table(rows, list(columns)) if rows else [none]
 
 
-def _present(number: int) -> int | None:
-    return None if number == -1 else number
+def _present(field: str) -> Value:
+    return lambda one: None if one[field] == -1 else one[field]
+
+
+def _moment(field: str) -> Value:
+    return lambda one: moment(one[field])
+
+
+def _joined(field: str) -> Value:
+    return lambda one: ",".join(map(str, one[field]))
 
 
 def health(response: Any) -> list[str]:
@@ -41,9 +53,8 @@ def removed(response: Any) -> list[str]:
 
 def faults(response: Any) -> list[str]:
     """Returns a line for each fault rule."""
-    head = ("ID", "ACTION", "MATCHED", "FIRED", "WHERE")
-    rows = [(one["id"], one["action"], one["matched"], one["fired"], fault_where(one)) for one in response["faults"]]
-    return titled(head, rows, "no faults")
+    columns: Columns = {"ID": "id", "ACTION": "action", "MATCHED": "matched", "FIRED": "fired", "WHERE": fault_where}
+    return titled(response["faults"], columns, "no faults")
 
 
 def one_fault(response: Any) -> list[str]:
@@ -53,21 +64,17 @@ def one_fault(response: Any) -> list[str]:
 
 def topology(response: Any) -> list[str]:
     """Returns the table of nodes, then the table of partitions."""
-    nodes = [(one["id"], f"{one['host']}:{one['port']}", one["running"]) for one in response["nodes"]]
-    found = titled(("NODE", "ADDRESS", "RUNNING"), nodes, "no nodes")
-    partitions = [
-        (
-            one["topic"],
-            one["partition"],
-            _present(one["leader"]),
-            one["leader_epoch"],
-            ",".join(map(str, one["replicas"])),
-            ",".join(map(str, one["isr"])),
-        )
-        for one in response["partitions"]
-    ]
-    head = ("TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC")
-    return [*found, "", *titled(head, partitions, "no partitions")]
+    nodes: Columns = {"NODE": "id", "ADDRESS": lambda one: f"{one['host']}:{one['port']}", "RUNNING": "running"}
+    partitions: Columns = {
+        "TOPIC": "topic",
+        "PARTITION": "partition",
+        "LEADER": _present("leader"),
+        "EPOCH": "leader_epoch",
+        "REPLICAS": _joined("replicas"),
+        "IN SYNC": _joined("isr"),
+    }
+    found = titled(response["nodes"], nodes, "no nodes")
+    return [*found, "", *titled(response["partitions"], partitions, "no partitions")]
 
 
 def clock(response: Any) -> list[str]:
@@ -83,52 +90,42 @@ def snapshots(response: Any) -> list[str]:
 
 def topics(response: Any) -> list[str]:
     """Returns a line for each topic."""
-    rows = [
-        (
-            one["name"],
-            len(one["partitions"]),
-            sum(max(0, part["end_offset"] - part["start_offset"]) for part in one["partitions"]),
-            sum(max(0, part["size_bytes"]) for part in one["partitions"]),
-            " ".join(f"{name}={value}" for name, value in one["configs"].items()),
-        )
-        for one in response["topics"]
-    ]
-    return titled(("TOPIC", "PARTITIONS", "OFFSETS", "BYTES", "CONFIGS"), rows, "no topics")
+    columns: Columns = {
+        "TOPIC": "name",
+        "PARTITIONS": lambda one: len(one["partitions"]),
+        "OFFSETS": lambda one: sum(max(0, part["end_offset"] - part["start_offset"]) for part in one["partitions"]),
+        "BYTES": lambda one: sum(max(0, part["size_bytes"]) for part in one["partitions"]),
+        "CONFIGS": lambda one: " ".join(f"{name}={value}" for name, value in one["configs"].items()),
+    }
+    return titled(response["topics"], columns, "no topics")
 
 
 def one_topic(response: Any) -> list[str]:
     """Returns the line of a topic, and the table of its partitions."""
-    rows = [
-        (
-            one["partition"],
-            _present(one["leader"]),
-            one["leader_epoch"],
-            _present(one["start_offset"]),
-            _present(one["end_offset"]),
-            _present(one["stable_offset"]),
-            _present(one["size_bytes"]),
-            "" if one["offline"] is None else f"offline: {one['offline']}",
-        )
-        for one in response["partitions"]
-    ]
-    head = ("PARTITION", "LEADER", "EPOCH", "START", "END", "STABLE", "BYTES", "")
-    return [*topics({"topics": [response]}), "", *titled(head, rows, "no partitions")]
+    columns: Columns = {
+        "PARTITION": "partition",
+        "LEADER": _present("leader"),
+        "EPOCH": "leader_epoch",
+        "START": _present("start_offset"),
+        "END": _present("end_offset"),
+        "STABLE": _present("stable_offset"),
+        "BYTES": _present("size_bytes"),
+        "": lambda one: "" if one["offline"] is None else f"offline: {one['offline']}",
+    }
+    return [*topics({"topics": [response]}), "", *titled(response["partitions"], columns, "no partitions")]
 
 
 def records(response: Any) -> list[str]:
     """Returns a line for each record, with the headers after the value."""
-    rows = [
-        (
-            one["partition"],
-            one["offset"],
-            moment(one["timestamp_ms"]),
-            shown_bytes(one["key"]),
-            shown_bytes(one["value"]),
-            " ".join(f"{visible(h['name'])}={shown_bytes(h['value'])}" for h in one["headers"]),
-        )
-        for one in response["records"]
-    ]
-    found = titled(("PARTITION", "OFFSET", "TIMESTAMP (UTC)", "KEY", "VALUE", "HEADERS"), rows, "no records")
+    columns: Columns = {
+        "PARTITION": "partition",
+        "OFFSET": "offset",
+        "TIMESTAMP (UTC)": _moment("timestamp_ms"),
+        "KEY": lambda one: shown_bytes(one["key"]),
+        "VALUE": lambda one: shown_bytes(one["value"]),
+        "HEADERS": lambda one: " ".join(f"{visible(h['name'])}={shown_bytes(h['value'])}" for h in one["headers"]),
+    }
+    found = titled(response["records"], columns, "no records")
     return [*found, "more records follow"] if response["more"] else found
 
 
@@ -139,56 +136,52 @@ def offsets(response: Any) -> list[str]:
 
 def groups(response: Any) -> list[str]:
     """Returns a line for each group."""
-    rows = [(one["id"], one["state"], one["generation"], len(one["members"]), one["lag"]) for one in response["groups"]]
-    return titled(("GROUP", "STATE", "GENERATION", "MEMBERS", "LAG"), rows, "no groups")
+    columns: Columns = {
+        "GROUP": "id",
+        "STATE": "state",
+        "GENERATION": "generation",
+        "MEMBERS": lambda one: len(one["members"]),
+        "LAG": "lag",
+    }
+    return titled(response["groups"], columns, "no groups")
 
 
 def one_group(response: Any) -> list[str]:
     """Returns the line of a group, and the tables of its members and its committed offsets."""
-    members = [
-        (
-            one["member_id"],
-            one["client_id"],
-            one["client_host"],
-            one["session_timeout_ms"],
-            ",".join(f"{held['topic']}-{held['partition']}" for held in one["assignment"]),
-        )
-        for one in response["members"]
-    ]
-    committed = [
-        (
-            one["topic"],
-            one["partition"],
-            one["offset"],
-            one["start_offset"],
-            one["end_offset"],
-            one["lag"],
-            one["metadata"],
-        )
-        for one in response["offsets"]
-    ]
+    members: Columns = {
+        "MEMBER": "member_id",
+        "CLIENT": "client_id",
+        "HOST": "client_host",
+        "SESSION MS": "session_timeout_ms",
+        "PARTITIONS": lambda one: ",".join(f"{held['topic']}-{held['partition']}" for held in one["assignment"]),
+    }
+    committed: Columns = {
+        "TOPIC": "topic",
+        "PARTITION": "partition",
+        "OFFSET": "offset",
+        "START": "start_offset",
+        "END": "end_offset",
+        "LAG": "lag",
+        "METADATA": "metadata",
+    }
     return [
         *groups({"groups": [response]}),
         "",
-        *titled(("MEMBER", "CLIENT", "HOST", "SESSION MS", "PARTITIONS"), members, "no members"),
+        *titled(response["members"], members, "no members"),
         "",
-        *titled(("TOPIC", "PARTITION", "OFFSET", "START", "END", "LAG", "METADATA"), committed, "no committed offsets"),
+        *titled(response["offsets"], committed, "no committed offsets"),
     ]
 
 
 def producers(response: Any) -> list[str]:
     """Returns a line for each producer in each partition."""
-    rows = [
-        (
-            one["topic"],
-            one["partition"],
-            one["producer_id"],
-            one["producer_epoch"],
-            _present(one["last_sequence"]),
-            moment(one["last_timestamp_ms"]),
-            _present(one["transaction_start_offset"]),
-        )
-        for one in response["producers"]
-    ]
-    head = ("TOPIC", "PARTITION", "PRODUCER ID", "EPOCH", "LAST SEQUENCE", "LAST TIMESTAMP (UTC)", "TRANSACTION FROM")
-    return titled(head, rows, "no producers")
+    columns: Columns = {
+        "TOPIC": "topic",
+        "PARTITION": "partition",
+        "PRODUCER ID": "producer_id",
+        "EPOCH": "producer_epoch",
+        "LAST SEQUENCE": _present("last_sequence"),
+        "LAST TIMESTAMP (UTC)": _moment("last_timestamp_ms"),
+        "TRANSACTION FROM": _present("transaction_start_offset"),
+    }
+    return titled(response["producers"], columns, "no producers")

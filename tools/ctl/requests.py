@@ -9,7 +9,7 @@ from typing import Any
 from ...protocol.narrowing import is_list
 from ...protocol.text import cell
 from ..http_client import Client, Wrong
-from .output import titled
+from .output import Columns, titled
 
 TEXTS = ("api", "client-id", "software", "principal", "topic", "codec", "error", "ending")
 NUMBERS = ("node", "since", "version", "min-version", "max-version", "magic")
@@ -55,16 +55,6 @@ def listed(to: Client, given: argparse.Namespace) -> Any:
     return response
 
 
-def one(to: Client, given: argparse.Namespace) -> Any:
-    """Fetches one recorded request by its number."""
-    return to.request("GET", "requests", given.number)
-
-
-def cleared(to: Client, given: argparse.Namespace) -> Any:
-    """Clears the list of requests."""
-    return to.request("DELETE", "requests")
-
-
 def asserted(to: Client, given: argparse.Namespace) -> Any:
     """Requests the verdict on an expectation."""
     body = _words(given, *TEXTS, *NUMBERS, *COUNTS, "idempotent", "transactional", "none")
@@ -94,23 +84,18 @@ def failed(response: Any) -> bool:
 
 def show_listed(response: Any) -> list[str]:
     """Returns a line for each request, and a note if there are older ones."""
-    rows = [
-        (
-            one["number"],
-            f"{one['api']} v{one['version']}",
-            one["client_id"],
-            one.get("principal", ""),  # a broker of an older version has none
-            one["software"],
-            ",".join(one["topics"]),
-            _milliseconds(one["duration_us"]),
-            one["ending"],
-            ",".join(one["errors"]) or one["reason"],
-        )
-        for one in response["requests"]
-    ]
-    found = titled(
-        ("NUMBER", "REQUEST", "CLIENT", "PRINCIPAL", "SOFTWARE", "TOPICS", "MS", "ENDING", ""), rows, "no requests"
-    )
+    columns: Columns = {
+        "NUMBER": "number",
+        "REQUEST": lambda one: f"{one['api']} v{one['version']}",
+        "CLIENT": "client_id",
+        "PRINCIPAL": lambda one: one.get("principal", ""),  # a broker of an older version has none
+        "SOFTWARE": "software",
+        "TOPICS": lambda one: ",".join(one["topics"]),
+        "MS": lambda one: _milliseconds(one["duration_us"]),
+        "ENDING": "ending",
+        "": lambda one: ",".join(one["errors"]) or one["reason"],
+    }
+    found = titled(response["requests"], columns, "no requests")
     return [*found, "older requests exist"] if response["more"] else found
 
 

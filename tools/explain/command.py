@@ -1,12 +1,13 @@
 """`ottla explain`: the history of a partition's producers, and the response of a broker to their next batch.
 
-Owns the command line; transactions are in `transactions_command.py`. It takes no lock and writes nothing, so it works
+Owns the command line. It takes no lock and writes nothing, so it works
 while a broker runs; batches appended meanwhile are not read. Memory use grows with the producers of the partition, not
 with its batches. Exit code 0; 1 with one line on stderr if the log is damaged; 2 for wrong arguments.
 """
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Sequence
 
@@ -16,18 +17,19 @@ from ...broker.releases.profiles import OWN, UnknownRelease, profile
 from ...broker.replica.producer_answers import EPOCH_MAX
 from ...broker.replica.producer_log import find
 from ...protocol.arguments import Parser, add_bootstrap, add_command_config
+from ...protocol.internal_records.metadata_values import topic_configs
 from ...protocol.limits import INT32_MAX, INT64_MAX
 from ...protocol.mistakes import complain
 from ...storage.errors import StorageError
-from ...storage.inspect import partitions
+from ...storage.log_dir import metadata_log
 from ...storage.producers.producer_state import SEQUENCE_SPACE
-from ..command_line import FOUND_DAMAGE, number, printing, security_options
+from ..command_line import number, printing_of_logs, security_options
 from ..control_flags import add_access_flags
-from ..disk.formats import topic_configs
-from . import output
+from . import output, transactions_output
 from .explanation import Explanation
-from .transactions_command import explain_transactions
+from .transactions import Report, SeenFiles, read_directory
 
+PROGRAM = "ottla explain"
 COUNT_MAX = 1 << 20  # records in a batch: each has at least seven bytes, and a batch some megabytes
 
 
@@ -38,7 +40,7 @@ def explain(arguments: Sequence[str]) -> int:
     _check(parser, parsed)
     parsed.security = security_options(parser, parsed.command_config)
     if parsed.transactions:
-        return explain_transactions(parsed)
+        return _explain_transactions(parsed)
     if parsed.group is not None:
         from .groups_command import explain_group  # the analysis of a directory does not import the client
 
@@ -48,13 +50,37 @@ def explain(arguments: Sequence[str]) -> int:
         (files,) = find(parsed.directory, parsed.topic, parsed.partition)
         explanation = Explanation(parsed, files, config, _topic_config(parsed, config))
     except (StorageError, UnknownRelease) as error:
-        return complain(parser.prog, error)
+        return complain(PROGRAM, error)
     print_it = output.as_json if parsed.json else output.as_text
-    code = printing(parser.prog, lambda write: print_it(explanation, write))
-    if files.damage is not None and not code:
-        complain(parser.prog, f"log read up to the damage only: {files.damage}")
-        return FOUND_DAMAGE
-    return code
+    return printing_of_logs(PROGRAM, lambda write: print_it(explanation, write), (one.damage for one in [files]))
+
+
+def _explain_transactions(arguments: Namespace) -> int:
+    """Prints the transactions of a data directory or of a cluster, and returns the exit code."""
+    if arguments.bootstrap_server is not None:
+        from .transactions_of_broker import Cannot, fetch_transactions
+
+        try:
+            seen, coordinators = fetch_transactions(
+                arguments.bootstrap_server,
+                arguments.topic,
+                arguments.partition,
+                arguments.transactional_id,
+                arguments.security,
+            )
+        except Cannot as error:
+            return complain(PROGRAM, error)
+        report = Report({"bootstrap": arguments.bootstrap_server}, seen, coordinators, arguments)
+    else:
+        try:
+            coordinators = read_directory(arguments.directory)
+            found = find(arguments.directory, arguments.topic, arguments.partition)
+        except StorageError as error:
+            return complain(PROGRAM, error)
+        seen = [SeenFiles(files, arguments.directory, coordinators) for files in found]
+        report = Report({"directory": os.path.abspath(arguments.directory)}, seen, coordinators, arguments)
+    print_it = transactions_output.as_json if arguments.json else transactions_output.as_text
+    return printing_of_logs(PROGRAM, lambda write: print_it(report, write), (one.damage for one in seen))
 
 
 def _check(parser: Parser, parsed: Namespace) -> None:
@@ -107,7 +133,7 @@ def _check_group(parser: Parser, parsed: Namespace) -> None:
 
 def _parser() -> Parser:
     parser = Parser(
-        prog="ottla explain",
+        prog=PROGRAM,
         description=(
             "Show what the idempotent producers of a partition wrote and how a broker responds to their next batch; or"
             " list transactions, and those that hold back the last stable offset; or show why members of a group have"
@@ -151,7 +177,7 @@ def _parser() -> Parser:
 
 def _topic_config(parsed: Namespace, config: Config) -> TopicConfig:
     """Returns the topic's configs from the directory's metadata log, without those that the release does not have."""
-    overrides = (topic_configs(partitions(parsed.directory)) or {}).get(parsed.topic, {})
+    overrides = (topic_configs(metadata_log.values(parsed.directory)) or {}).get(parsed.topic, {})
     facts = config.facts("topic")
     try:
         return TopicConfig(config, {name: text for name, text in overrides.items() if name in facts})

@@ -11,7 +11,7 @@ from ...broker.replica import producer_answers
 from ...broker.replica.producer_answers import BatchVerdict, Judge, ProducerBatch
 from ...broker.replica.producer_history import History, Stretch, Written
 from ...broker.replica.producer_log import LogBatch, PartitionFiles
-from ...storage.producers.producer_state import Accept, CachedBatch, Producer, advance, forget_below, judge
+from ...storage.producers.producer_state import ACCEPT, CachedBatch, Producer, advance, forget_below, judge
 from .transactions import SeenFiles
 
 
@@ -62,7 +62,7 @@ class Explanation:
         header = found.header
         known = self.known.get(header.producer_id)
         is_gone = known is not None and known.last_offset < self.files.log_start_offset and not header.is_control
-        if is_gone and not isinstance(judge(known, header, self.rules), Accept):
+        if is_gone and judge(known, header, self.rules) is not ACCEPT:
             del self.known[header.producer_id]
         marker_epoch = found.marker.coordinator_epoch if found.marker else -1
         advance(self.known, header, 0, self.rules, marker_epoch)

@@ -11,16 +11,15 @@ import asyncio
 import json
 import os
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...client.admin.admin import Admin, GroupDescription, TopicDescription, checked
 from ...client.net.errors import ClientError
 from ...protocol.mistakes import complain
-from ...protocol.text import visible
-from ..command_line import printing
+from ...protocol.text import moment, visible
+from ..command_line import print_text
 from ..http_client import Unreachable, Wrong, control_client
-from . import deliveries
 from .members import reasons, subscription
 
 PROGRAM = "ottla explain"
@@ -33,12 +32,7 @@ def explain_group(arguments: Namespace) -> int:
         text = _record(arguments) if arguments.offset is not None else _members(arguments)
     except (ClientError, Wrong, Unreachable) as error:
         return complain(PROGRAM, error)
-
-    def show(write: Callable[[str], object]) -> int:
-        write(text)
-        return 0
-
-    return printing(PROGRAM, show)
+    return print_text(PROGRAM, text)
 
 
 async def _described(bootstrap: str, name: str, security: Mapping[str, Any]) -> tuple[GroupDescription, dict[str, int]]:
@@ -90,14 +84,48 @@ def _record(arguments: Namespace) -> str:
     """Returns the text about a record. Raises Wrong or Unreachable."""
     query: dict[str, Any] = {"topic": arguments.topic, "partition": arguments.partition}
     client = control_client(arguments, os.environ, CONTROL_S)
-    assert client is not None  # --control is there
     found = client.request("GET", "groups", arguments.group, "records", query=query)
-    texts = deliveries.lines(found, arguments.offset)
+    texts = _deliveries(found, arguments.offset)
     if arguments.json:
         document: dict[str, Any] = {"group": arguments.group, **query, "offset": arguments.offset}
         document |= {name: found[name] for name in ("start_offset", "delivery_limit")}
-        document |= {"record": deliveries.state_of(found, arguments.offset), "text": texts}
+        document |= {"record": _in_flight(found, arguments.offset), "text": texts}
         return json.dumps(document, indent=2) + "\n"
     place = f"{arguments.topic}-{arguments.partition} offset {arguments.offset}"
     lines = [f"share group {visible(arguments.group)}, {visible(place)}", *(f"  {one}" for one in texts)]
     return "\n".join(lines) + "\n"
+
+
+def _in_flight(found: Mapping[str, Any], offset: int) -> Mapping[str, Any] | None:
+    """Returns the range with this offset of the records in flight, or None."""
+    return next((one for one in found["records"] if one["first"] <= offset <= one["last"]), None)
+
+
+def _deliveries(found: Mapping[str, Any], offset: int) -> list[str]:
+    """Returns sentences about the deliveries of a record. `found` is the response of /groups/G/records."""
+    start, limit = found["start_offset"], found["delivery_limit"]
+    if start is None:
+        return ["no member fetches from this share partition now: only its stored state exists"]
+    if offset < start:
+        return [f"it is done: the start offset is {start}. It is not delivered again"]
+    one = _in_flight(found, offset)
+    if one is None:
+        return ["it is not in flight: it has not been delivered yet"]
+    count = one["deliveries"]
+    texts = [f"delivery {count} of at most {limit}" if count else "it has not been delivered yet"]
+    ended = one["ended"]
+    why = ended or "unknown since a restart"
+    if one["state"] == "acquired":
+        member = visible(one["member"] or "-")
+        texts.append(f"member {member} has acquired it; its lock expires at {moment(one['lock_expires_ms'])}")
+        if count > 1:
+            texts.append(f"it was delivered again because of delivery {count - 1}: {why}")
+    elif one["state"] == "available":
+        if count:
+            texts.append(f"it will be delivered again because of delivery {count}: {why}")
+    elif one["state"] == "archived":
+        last = ", its last delivery" if count >= limit and ended in ("released", "its lock expired") else ""
+        texts.append(f"it is archived, and not delivered again: {ended or 'before a restart'}{last}")
+    else:
+        texts.append("it is acknowledged, and not delivered again")
+    return texts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...broker.replica.producer_answers import BatchVerdict
@@ -13,19 +13,19 @@ from ...protocol.errors import ErrorCode
 from ...protocol.text import duration, lines, moment
 from ...protocol.text import known as shown
 from ...storage.producers.producer_state import Producer
+from ..command_line import Write
 from .transactions_output import held_back, transaction_counts, transactions_report
 
 if TYPE_CHECKING:
     from .explanation import Explanation
     from .transactions import SeenFiles
 
-Write = Callable[[str], object]
 HEAD = ("OFFSETS", "PRODUCER", "EPOCH", "SEQUENCES", "BATCHES", "RECORDS", "TIMESTAMPS (UTC)")
 WIDTHS = (17, 8, 5, 17, 7, 8, 0)  # fixed, since each line is written before the next is read
 
 
-def as_text(explained: Explanation, write: Write) -> int:
-    """Writes the explanation as text; returns 0."""
+def as_text(explained: Explanation, write: Write) -> None:
+    """Writes the explanation as text."""
     files, history = explained.files, explained.history
     write(f"{files.name}, log start offset {files.log_start_offset}\n")
     first = files.folder.segments[0].base_offset
@@ -59,7 +59,6 @@ def as_text(explained: Explanation, write: Write) -> int:
         _write_producers(explained, write)
     else:
         _write_responses(explained, producer_id, write)
-    return 0
 
 
 def _write_transactions(seen: SeenFiles, write: Write) -> None:
@@ -111,20 +110,15 @@ def _write_producers(explained: Explanation, write: Write) -> None:
 
 def _producer_row(explained: Explanation, producer_id: int) -> tuple[str, ...]:
     known = explained.known[producer_id]
-    newest = _last_sequence(known)
     return (
         str(producer_id),
         str(known.epoch),
-        shown(newest),
+        shown(known.last_sequence),
         str(known.last_offset),
         moment(known.last_timestamp_ms),
-        str(after(newest)),
+        str(after(known.last_sequence)),
         ", ".join(_remarks(explained, producer_id)),
     )
-
-
-def _last_sequence(known: Producer) -> int:
-    return known.batches[-1].last_sequence if known.batches else -1
 
 
 def _remarks(explained: Explanation, producer_id: int) -> Iterator[str]:
@@ -144,8 +138,7 @@ def _write_responses(explained: Explanation, producer_id: int, write: Write) -> 
     if known is None:
         write(f"Under the rules of {name} there is no state of producer {producer_id}.\n\n")
     else:
-        newest = _last_sequence(known)
-        last = f"last sequence {newest} at offset {known.last_offset}" if known.batches else "no batch"
+        last = f"last sequence {known.last_sequence} at offset {known.last_offset}" if known.batches else "no batch"
         more = "".join(f", {remark}" for remark in _remarks(explained, producer_id))
         write(f"State of producer {producer_id} under the rules of {name}: epoch {known.epoch}, {last}{more}\n")
         for sentence in _forgetting(explained, known):
@@ -199,8 +192,8 @@ def _forgetting(explained: Explanation, known: Producer) -> Iterator[str]:
 # JSON
 
 
-def as_json(explained: Explanation, write: Write) -> int:
-    """Writes the explanation as one JSON object; returns 0."""
+def as_json(explained: Explanation, write: Write) -> None:
+    """Writes the explanation as one JSON object."""
     files, history = explained.files, explained.history
     head = {
         "directory": os.path.abspath(explained.directory),
@@ -223,7 +216,6 @@ def as_json(explained: Explanation, write: Write) -> int:
     producer_id = explained.explained
     responses = None if producer_id is None else [_response_report(a) for a in explained.responses(producer_id)]
     write(f',\n"answers": {json.dumps(responses, indent=2)}}}\n')  # words: quoted
-    return 0
 
 
 def _write_items(items: Iterator[dict[str, Any]], write: Write) -> None:
@@ -240,8 +232,8 @@ def _producer_report(explained: Explanation, producer_id: int) -> dict[str, Any]
     return {
         "producer_id": producer_id,
         "epoch": known.epoch,
-        "last_sequence": _last_sequence(known),
-        "next_sequence": after(_last_sequence(known)),
+        "last_sequence": known.last_sequence,
+        "next_sequence": after(known.last_sequence),
         "last_offset": known.last_offset,
         "last_timestamp_ms": known.last_timestamp_ms,
         "coordinator_epoch": known.coordinator_epoch,

@@ -8,45 +8,36 @@ directory does not import the client.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from ...broker.transactions.state import Transaction, TransactionState
 from ...client.admin.admin import EARLIEST, LATEST, Admin, ProducerState, TransactionDescription, checked
 from ...client.net.errors import ClientError, UnsupportedVersion
-from ..kafka.producers_of_broker import Cannot, partitions_of
-from .coordinators import ENDING, HANGING, IN_PROGRESS, ONGOING, Coordinators, Status, status_at_coordinator
-from .transaction_history import OPEN, InPartition
-from .transactions import Open, Seen
+from ..kafka.producers_of_broker import Cannot, States, fetched, partitions_of
+from .transactions import (
+    IN_PROGRESS,
+    ONGOING,
+    OPEN,
+    Coordinators,
+    InPartition,
+    Open,
+    Seen,
+    looked_at_again,
+    status_at_coordinator,
+)
 
 __all__ = ["Cannot", "fetch_transactions"]
 
 DESCRIBED_AT_ONCE = 1000
-Place = tuple[str, int]
-States = Mapping[Place, tuple[ProducerState, ...]]
 
 
 def fetch_transactions(
-    bootstrap: str,
-    topic: str | None,
-    partition: int | None,
-    transactional_id: str | None,
-    security: Mapping[str, Any],
+    bootstrap: str, topic: str | None, partition: int | None, transactional_id: str | None, security: Mapping[str, Any]
 ) -> tuple[list[Seen], Coordinators]:
     """Fetches the matching partitions of a cluster and the states of its transactional ids, with these security options
     of the client. Raises Cannot."""
-
-    async def fetched() -> tuple[list[Seen], Coordinators]:
-        async with Admin(bootstrap, **security) as admin:
-            return await _fetch(admin, bootstrap, topic, partition, transactional_id)
-
-    try:
-        return asyncio.run(fetched())
-    except UnsupportedVersion:
-        raise Cannot(f"the broker at {bootstrap} has no DescribeProducers API: expected Kafka 2.8 or later") from None
-    except ClientError as error:
-        raise Cannot(str(error)) from None
+    return fetched(bootstrap, security, lambda admin: _fetch(admin, bootstrap, topic, partition, transactional_id))
 
 
 async def _coordinators(admin: Admin, producer_ids: set[int], transactional_id: str | None) -> Coordinators:
@@ -86,11 +77,13 @@ async def _fetch(
         where = one.topic, one.partition
         one.last_stable_offset, one.end_offset = stable[where].offset, ends[where].offset
         one.open = _with_status(one, states[where], coordinators)
-    again = [(one.topic, one.partition) for one in seen if any(o.status.kind == HANGING for o in one.open)]
+    again = [(one.topic, one.partition) for one in seen if one.hangs]
     now: States = checked(await admin.describe_producers(again)) if again else {}
     for one in seen:
-        if (one.topic, one.partition) in now:
-            one.open = [_looked_at_again(known, now[one.topic, one.partition]) for known in one.open]
+        if (states_now := now.get((one.topic, one.partition))) is not None:
+            one.open = looked_at_again(
+                one.open, {(state.producer_id, state.current_transaction_start_offset) for state in states_now}
+            )
     return seen, coordinators
 
 
@@ -110,17 +103,6 @@ def _with_status(seen: Seen, states: tuple[ProducerState, ...], coordinators: Co
             of = of._replace(begun_ms=known.start_ms)
         found.append(Open(of, status))
     return found
-
-
-def _looked_at_again(known: Open, states: tuple[ProducerState, ...]) -> Open:
-    """Keeps the status "hanging" only if the transaction is still open after the coordinators were queried."""
-    of = known.transaction
-    is_open = any(
-        (one.producer_id, one.current_transaction_start_offset) == (of.producer_id, of.first_offset) for one in states
-    )
-    if known.status.kind != HANGING or is_open:
-        return known
-    return known._replace(status=Status(ENDING, "it ended during the analysis"))
 
 
 def _state(name: str) -> TransactionState:

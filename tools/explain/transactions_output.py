@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from ...broker.replica.producer_history import span
 from ...broker.trace.tracer import quoted
 from ...broker.transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
 from ...protocol.text import duration, lines, moment
 from ...protocol.text import known as shown
-from .coordinators import HANGING, Coordinators, Status
-from .transaction_history import EMPTY, OPEN, InPartition
+from ..command_line import Write
+from .transactions import EMPTY, HANGING, OPEN, Coordinators, InPartition, Open, Report, Seen, Status
 
-if TYPE_CHECKING:
-    from .transactions import Open, Report, Seen
-
-Write = Callable[[str], object]
 HEAD = ("OFFSETS", "PRODUCER", "EPOCH", "TRANSACTIONAL ID", "BATCHES", "RECORDS", "BEGUN (UTC)", "OUTCOME")
 WIDTHS = (17, 8, 5, 20, 7, 8, 23, 0)  # fixed, since each line is written before the next is read
-ID_HEAD = (
-    "TRANSACTIONAL ID",
-    "PRODUCER",
-    "EPOCH",
-    "STATE",
-    "BEGUN (UTC)",
-    "TIME-OUT",
-    "TIMES OUT (UTC)",
-    "PARTITIONS",
-)
+ID_HEAD = ("TRANSACTIONAL ID", "PRODUCER", "EPOCH", "STATE", "BEGUN (UTC)", "TIME-OUT", "TIMES OUT (UTC)", "PARTITIONS")
 PARTITIONS_SHOWN = 8
 
 
-def as_text(report: Report, write: Write) -> int:
-    """Writes the report as text; returns 0."""
+def as_text(report: Report, write: Write) -> None:
+    """Writes the report as text."""
     is_first = True
     for seen, found in report.partitions():
         begun = False
@@ -55,7 +42,6 @@ def as_text(report: Report, write: Write) -> int:
         write("\nAt their coordinators:\n")
         for line in lines([ID_HEAD, *(_id_row(one) for one in under_way)]):
             write(line)
-    return 0
 
 
 def _title(seen: Seen) -> str:
@@ -158,8 +144,8 @@ def times_out(one: Transaction) -> int | None:
 # JSON
 
 
-def as_json(report: Report, write: Write) -> int:
-    """Writes the report as one JSON object; returns 0."""
+def as_json(report: Report, write: Write) -> None:
+    """Writes the report as one JSON object."""
     write(json.dumps(report.source)[:-1] + ',\n"partitions": [')
     between = "\n"
     for seen, found in report.partitions():
@@ -173,11 +159,12 @@ def as_json(report: Report, write: Write) -> int:
             if not (report.is_all or seen.damage is not None or seen.holder is not None):
                 continue
             write(begin)
-        write("],\n " + json.dumps(_tail_report(seen, report.coordinators))[1:])
+        summary = transactions_report(seen, report.coordinators)
+        tail = {"log_end_offset": seen.end_offset, **summary, "damage": seen.damage}
+        write("],\n " + json.dumps(tail)[1:])
         between = ",\n"
     ids = [_id_report(one) for one in report.at_coordinators()]
     write(f'],\n"transactional_ids": {json.dumps(ids, indent=2)}}}\n')
-    return 0
 
 
 def transaction_report(seen: Seen, one: InPartition, coordinators: Coordinators) -> dict[str, Any]:
@@ -212,10 +199,6 @@ def transactions_report(seen: Seen, coordinators: Coordinators | None) -> dict[s
         "transaction_counts": {**({} if seen.ended is None else seen.ended), "open": len(seen.open)},
         "held_back_by": _held_back_report(seen.holder, coordinators),
     }
-
-
-def _tail_report(seen: Seen, coordinators: Coordinators) -> dict[str, Any]:
-    return {"log_end_offset": seen.end_offset, **transactions_report(seen, coordinators), "damage": seen.damage}
 
 
 def _id_report(one: Transaction) -> dict[str, Any]:

@@ -8,10 +8,8 @@ each interval until the broker is back.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual import events, on
@@ -20,6 +18,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
+from ...client.net.threads import in_thread
 from ...protocol.text import visible
 from ..http_client import Unreachable, Wrong
 from .layout import GAP, WARNING, Widths, cell, head, joined
@@ -27,7 +26,6 @@ from .rates import History, Overview, Row, key_of
 from .tables import TABS, Column, Tab, clock_line, details, first_line, totals_line, warnings
 from .widgets import Rows, TabBar, Words
 
-T = TypeVar("T")
 INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 FILTER_LETTERS = 249  # the limit of the control plane
 
@@ -132,7 +130,7 @@ class Top(App[None]):
 
     async def _look(self) -> None:
         try:
-            response = await _in_thread(lambda: self._fetch(self._wanted[self._at]))
+            response = await in_thread(lambda: self._fetch(self._wanted[self._at]), "ottla-top")
             if self._is_paused:  # paused during the request
                 return
             self._shown = self._history.add(response)
@@ -330,29 +328,3 @@ class Top(App[None]):
         self._letters = event.size.width  # `size` is not updated yet
         self._widths = Widths(self.tab)
         self._draw()
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Runs blocking work in a daemon thread and returns its result; the exit of the process does not wait for it."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if done.done():  # cancelled
-            return
-        if error is None:
-            done.set_result(result)  # type: ignore[arg-type]
-        else:
-            done.set_exception(error)
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except Exception as raised:
-            error = raised
-        with contextlib.suppress(RuntimeError):  # raised if the loop is closed
-            loop.call_soon_threadsafe(settle, result, error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return await done

@@ -17,11 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from ...broker.admin_api.overview import DEFAULT_LIMIT, MAX_LIMIT
 from ...protocol.arguments import Parser
 from ...protocol.mistakes import FAILED, complain
-from ..command_line import printing
-from ..control_flags import VARIABLE, add_control_flags
+from ..command_line import print_text
+from ..control_flags import add_control_flags
 from ..http_client import Client, Unreachable, Wrong, control_client
-from .plain import page
+from ..terminal import is_terminal
 from .rates import History, Overview
+from .tables import page
 
 TIMEOUT_SECONDS = 5.0
 INTERVAL_SECONDS = 1.0
@@ -36,13 +37,11 @@ def top(arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> i
         client = control_client(given, os.environ if environ is None else environ, TIMEOUT_SECONDS)
     except Wrong as error:
         return complain(parser.prog, error)
-    if client is None:
-        parser.error(f"no address of a control plane: give --control http://HOST:PORT, or set {VARIABLE}")
 
     def fetch(contains: str) -> Overview:
         return client.request("GET", "overview", query={"limit": given.limit, "contains": contains or None})
 
-    if given.once or given.json or not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
+    if given.once or given.json or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         return _once(parser.prog, given, client, fetch)
     try:
         from .app import Top
@@ -87,33 +86,17 @@ def top_parser() -> argparse.ArgumentParser:
 def _once(program: str, given: argparse.Namespace, client: Client, fetch: Callable[[str], Overview]) -> int:
     history = History()
     try:
-        try:
-            history.add(fetch(given.filter))
-            time.sleep(given.interval)
-            shown = history.add(fetch(given.filter))
-            text = json.dumps(shown, indent=2, ensure_ascii=False) + "\n" if given.json else "".join(page(shown))
-        except (
-            AttributeError,
-            LookupError,
-            TypeError,
-            ValueError,
-        ) as error:  # the response of another server or version
-            raise Unreachable(client.strange()) from error
+        history.add(fetch(given.filter))
+        time.sleep(given.interval)
+        shown = history.add(fetch(given.filter))
+        text = json.dumps(shown, indent=2, ensure_ascii=False) + "\n" if given.json else "".join(page(shown))
     except Wrong as error:
         return complain(program, error)
     except Unreachable as error:
-        complain(program, error)
-        return FAILED
-
-    def write_it(write: Callable[[str], object]) -> int:
-        write(text)
-        return 0
-
-    return printing(program, write_it)
-
-
-def _is_terminal(stream: object) -> bool:
-    return stream is not None and stream.isatty()  # type: ignore[attr-defined]
+        return complain(program, error, FAILED)
+    except (AttributeError, LookupError, TypeError, ValueError):  # the response of another server or version
+        return complain(program, client.strange(), FAILED)
+    return print_text(program, text)
 
 
 def _interval(text: str) -> float:

@@ -6,17 +6,17 @@ could be escape sequences of the terminal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...protocol.narrowing import is_dict, is_list
 from ...protocol.text import NONE, count, elapsed, moment, rate, size, table, visible
-from .rates import NAMES, Overview, Row
-from .words import ahead, fault_where
+from .rates import NAMES, History, Overview, Row
 
 SHOWN_LETTERS = 200  # characters of a text in a table; details are not cut
 LATE_MS = 1000  # a slower request is highlighted
+HIGHEST_RANK = 5  # columns with a higher rank are left to the screen
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,24 @@ def text(value: Any) -> str:
     """Returns the text of a value in a cell."""
     shown = NONE if value is None or value == "" else visible(value)
     return shown if len(shown) <= SHOWN_LETTERS else shown[: SHOWN_LETTERS - 1] + "…"
+
+
+def ahead(milliseconds: int) -> str:
+    """Returns the offset of the broker's clock from the machine's as text."""
+    if milliseconds == 0:
+        return "equal to the machine's clock"
+    days, rest = divmod(abs(milliseconds), 86_400_000)
+    hours, rest = divmod(rest, 3_600_000)
+    minutes, rest = divmod(rest, 60_000)
+    text = f"{days}d " * bool(days) + f"{hours:02}:{minutes:02}:{rest // 1000:02}.{rest % 1000:03}"
+    return f"{text} {'ahead of' if milliseconds > 0 else 'behind'} the machine's clock"  # words: quoted
+
+
+def fault_where(fault: Any) -> str:
+    """Returns the conditions and parameters of a fault rule as NAME=VALUE texts."""
+    apart = ("id", "action", "matched", "fired")
+    pairs = [(name, value) for name, value in fault.items() if name not in apart]
+    return " ".join(f"{name}={','.join(map(str, v)) if is_list(v) else v}" for name, v in pairs)
 
 
 def _of(name: str) -> Callable[[Row], Any]:
@@ -398,3 +416,29 @@ def totals_line(overview: Overview) -> list[str]:
         _counted(totals["producers"], "producer"),
         _counted(totals["open_transactions"], "open transaction"),
     ]
+
+
+# Printed
+
+
+def overview(response: Overview) -> list[str]:
+    """Returns the lines for a single response of the control plane, without rates."""
+    return list(page(History().add(response)))
+
+
+def page(shown: Overview) -> Iterator[str]:
+    """Yields the lines of an overview with rates, as `History.add` returns it."""
+    yield "  ".join(first_line(shown)) + "\n"
+    yield "  ".join([clock_line(shown), *warnings(shown)]) + "\n"
+    yield "  ".join(totals_line(shown)) + "\n"
+    for tab in TABS:
+        rows = tab.sorted(shown[tab.kind], tab.columns[tab.column(tab.sort)], is_falling=tab.is_falling)
+        yield "\n"
+        yield from _printed(tab, rows) if rows else (f"{tab.none}\n",)
+
+
+def _printed(tab: Tab, rows: Sequence[Row]) -> list[str]:
+    columns = [column for column in tab.columns if column.rank <= HIGHEST_RANK]
+    numbers = [place for place, column in enumerate(columns) if column.is_number]
+    cells = [[column.shown(row) for column in columns] for row in rows]
+    return table(cells, [column.title for column in columns], numbers=numbers)

@@ -13,6 +13,7 @@ import pytest
 
 from ottla.protocol.records.validate import Rules
 from ottla.storage import errors
+from ottla.storage.format import checkpoint
 from ottla.storage.io.files import DiskFiles, Files
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.storage.partition_log import LogConfig, PartitionLog
@@ -416,7 +417,7 @@ def test_stored_log_start_survives_a_crash_and_applies_to_its_log_only(files: Si
     assert (log.log_start_offset, other.log_start_offset) == (0, 0)
     written = len(files.log)
     assert log.delete_records_before(2) == 2
-    directory.write_log_starts()
+    directory.write_checkpoints(checkpoint.LOG_START_OFFSET)
     assert not [step for step in files.log[written:] if "log-start" in step or step.startswith("sync")]
     directory.delete_partition("other", 0)()
     made = open_partition(directory, "other")

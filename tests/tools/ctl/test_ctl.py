@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.faults import ACTIONS
+from ottla.broker.faults.actions import ACTIONS
 from ottla.tools.ctl.faults import WORDS
 from ottla_testing.broker.controlling import controlled
 from ottla_testing.broker.ctl_runs import ctl_lines, refused, run

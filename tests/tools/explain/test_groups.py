@@ -17,7 +17,7 @@ from ottla.client.admin.admin import (
     MemberDescription,
     MemberTasks,
 )
-from ottla.client.consumer.group_protocol import subscription_bytes
+from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription, subscription_bytes
 from ottla.tools.explain.command import explain
 from ottla.tools.explain.members import reasons
 from ottla_testing.broker.beating import QUICK, altering_share_offset, consumer_beat, share_beat, share_joined
@@ -83,10 +83,10 @@ def group(
             group(member("m"), type=CLASSIC, state="PreparingRebalance"),
             ["the group is rebalancing: it waits for its members to join again, or for their time-out"], id="classic"),
         pytest.param(
-            group(member("m", metadata=subscription_bytes(["u"], [], -1)), type=CLASSIC),
+            group(member("m", metadata=subscription_bytes(ConsumerProtocolSubscription(topics=["u"]))), type=CLASSIC),
             ["none of its topics exists, or it is not authorized to describe them: u"], id="classic without topics"),
         pytest.param(
-            group(*(member(name, held, metadata=subscription_bytes(["t"], [], -1))
+            group(*(member(name, held, metadata=subscription_bytes(ConsumerProtocolSubscription(topics=["t"])))
                     for name, held in (("m", ""), ("n", "0"), ("o", "1"))), type=CLASSIC),
             ["3 members subscribe to its topics, which have 2 partitions in all: a partition has one member at most"],
             id="classic, too many members"),

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.metadata.log import encode
 from ottla.protocol.internal_records.metadata_records import ConfigRecord
+from ottla.protocol.internal_records.metadata_values import encode
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 from ottla.storage.producers import snapshot

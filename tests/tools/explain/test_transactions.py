@@ -12,10 +12,9 @@ from ottla.broker.transactions.records import transaction_tombstone
 from ottla.broker.transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
 from ottla.storage.producers import snapshot
 from ottla.storage.producers.producer_state import CachedBatch, Producer
-from ottla.tools.explain import transactions, transactions_command
+from ottla.tools.explain import command, transactions
 from ottla.tools.explain.command import explain
-from ottla.tools.explain.coordinators import Coordinators, status_at_coordinator
-from ottla.tools.explain.transaction_history import OPEN, InPartition
+from ottla.tools.explain.transactions import OPEN, Coordinators, InPartition, status_at_coordinator
 from ottla_testing import GOLDEN
 from ottla_testing.broker.producer_logs import (
     NOW,
@@ -421,7 +420,7 @@ def test_change_while_reading_is_not_reported_as_hanging(
                 log.marker(7, 0)
         return read(directory)
 
-    for module in (transactions, transactions_command):
+    for module in (transactions, command):
         monkeypatch.setattr(module, "read_directory", reading)
     (of,) = only(run, log.directory)["transactions"]
     assert len(times) == 2

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.admin_api.activity import CLIENTS_MAX, SLOW_OF_A_SECOND, SLOW_SECONDS, TEXT_MAX, Activity
+from ottla.broker.admin_api.activity import CLIENTS_MAX, SLOW_OF_A_SECOND, SLOW_SECONDS, Activity
 from ottla.broker.admin_api.overview import Overviews, Selection, _waiting
-from ottla.broker.metrics.client_ledger import ClientLibrary
+from ottla.broker.metrics.client_ledger import TEXT_MAX, ClientLibrary
 from ottla.broker.recording.exchange import Ending, Exchange, Peer
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.groups.offset_commit import OffsetCommitRequest

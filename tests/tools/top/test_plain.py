@@ -16,9 +16,8 @@ import pytest
 
 from ottla.storage.io.memory import MemoryFiles
 from ottla.tools.top.command import top
-from ottla.tools.top.plain import page
 from ottla.tools.top.rates import History
-from ottla.tools.top.tables import TABS, details, trend
+from ottla.tools.top.tables import TABS, details, page, trend
 from ottla_testing.broker.controlling import controlled
 from ottla_testing.broker.ctl_runs import ctl_lines
 from ottla_testing.broker.harness import produce, records
@@ -195,7 +194,7 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delitem(sys.modules, "ottla.tools.top.app", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
-    monkeypatch.setattr("ottla.tools.top.command._is_terminal", lambda stream: True)
+    monkeypatch.setattr("ottla.tools.top.command.is_terminal", lambda stream: True)
     code, out, error = run("--control", "127.0.0.1:1")
     assert (code, out) == (2, "")
     assert (
