@@ -6,22 +6,16 @@ partition; a value is its version (int16, 0) and fields. A snapshot without a va
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TypeAlias
 
 from ...protocol.compiler import build, parse
-from ...protocol.errors import MalformedMessage
-from ...protocol.internal_records.share_state_records import (
-    ShareSnapshotKey,
-    ShareSnapshotValue,
-    ShareUpdateKey,
-    ShareUpdateValue,
-)
+from ...protocol.internal_records.share_state_records import ShareSnapshotValue, ShareStateKey, ShareUpdateValue
+from ...protocol.messages.share import parts
 from ...protocol.named import NamedTuple
-from .values import SharePartitionKey, StateBatch
-
-Record: TypeAlias = tuple[bytes, bytes | None]
-"""Key and value."""
+from ..groups.record_form import Record, leading_int16, value_version
+from ..groups.share.state import SharePartitionKey
+from .values import StateBatch
 
 SNAPSHOT, UPDATE = 0, 1
 VALUE_VERSION = b"\0\0"
@@ -53,9 +47,7 @@ class ShareEntry(NamedTuple):
 
 @lru_cache(4096)
 def _key(key: SharePartitionKey, kind: int) -> bytes:
-    made = (ShareUpdateKey if kind == UPDATE else ShareSnapshotKey)(
-        group_id=key.group_id, topic_id=key.topic_id, partition=key.partition
-    )
+    made = ShareStateKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
     return kind.to_bytes(2, "big") + build(made, 0)
 
 
@@ -66,7 +58,6 @@ def tombstone(key: SharePartitionKey) -> Record:
 
 def snapshot_record(key: SharePartitionKey, state: ShareState) -> Record:
     """Returns the record of a whole state. Raises MalformedMessage if the group id is too long."""
-    made = ShareSnapshotValue.StateBatch
     value = ShareSnapshotValue(
         snapshot_epoch=state.snapshot_epoch,
         state_epoch=state.state_epoch,
@@ -75,10 +66,7 @@ def snapshot_record(key: SharePartitionKey, state: ShareState) -> Record:
         delivery_complete_count=state.complete_count,
         create_timestamp=state.created_ms,
         write_timestamp=state.written_ms,
-        state_batches=[
-            made(first_offset=b.first, last_offset=b.last, delivery_state=int(b.state), delivery_count=b.delivery_count)
-            for b in state.batches
-        ],
+        state_batches=encoded(state.batches),
     )
     return _key(key, SNAPSHOT), VALUE_VERSION + build(value, 0)
 
@@ -87,63 +75,50 @@ def update_record(key: SharePartitionKey, state: ShareState) -> Record:
     """Returns the record of what has changed; start offset -1 for an unchanged one. Raises MalformedMessage if the
     group id is too long.
     """
-    made = ShareUpdateValue.StateBatch
     value = ShareUpdateValue(
         snapshot_epoch=state.snapshot_epoch,
         leader_epoch=state.leader_epoch,
         start_offset=state.start_offset,
         delivery_complete_count=state.complete_count,
-        state_batches=[
-            made(first_offset=b.first, last_offset=b.last, delivery_state=int(b.state), delivery_count=b.delivery_count)
-            for b in state.batches
-        ],
+        state_batches=encoded(state.batches),
     )
     return _key(key, UPDATE), VALUE_VERSION + build(value, 0)
 
 
+def encoded(batches: Iterable[StateBatch]) -> list[parts.StateBatch]:
+    """Returns batches as they are in records and responses."""
+    made = parts.StateBatch
+    return [
+        made(first_offset=b.first, last_offset=b.last, delivery_state=int(b.state), delivery_count=b.delivery_count)
+        for b in batches
+    ]
+
+
+def decoded(batches: Iterable[parts.StateBatch]) -> tuple[StateBatch, ...]:
+    """Returns batches that are in a record or a request."""
+    return tuple(StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in batches)
+
+
 def decode(key: bytes, value: bytes | None) -> ShareEntry | None:
     """Decodes a record; None for a key of another type, and for an update without a value. Raises MalformedMessage."""
-    kind = _leading_int16(key, "key")
+    kind = leading_int16(key, "share state record: key")
     if kind not in (SNAPSHOT, UPDATE):
         return None
-    read = parse(ShareUpdateKey if kind == UPDATE else ShareSnapshotKey, 0, key[2:])
+    read = parse(ShareStateKey, 0, key[2:])
     of = SharePartitionKey(read.group_id, read.topic_id, read.partition)
     if value is None:
         return ShareEntry(of, True, None) if kind == SNAPSHOT else None
-    version = _leading_int16(value, "value")
-    if version != 0:
-        raise MalformedMessage(f"share state record: value version {version}, expected 0")
-    if kind == UPDATE:
-        update = parse(ShareUpdateValue, 0, value[2:])
-        state = ShareState(
-            update.snapshot_epoch,
-            0,
-            update.leader_epoch,
-            update.start_offset,
-            update.delivery_complete_count,
-            tuple(
-                StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count)
-                for b in update.state_batches
-            ),
-        )
-        return ShareEntry(of, False, state)
-    whole = parse(ShareSnapshotValue, 0, value[2:])
+    version = value_version(value, "share state record")
+    found = parse(ShareUpdateValue if kind == UPDATE else ShareSnapshotValue, version, value[2:])
+    is_whole = isinstance(found, ShareSnapshotValue)
     state = ShareState(
-        whole.snapshot_epoch,
-        whole.state_epoch,
-        whole.leader_epoch,
-        whole.start_offset,
-        whole.delivery_complete_count,
-        tuple(
-            StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in whole.state_batches
-        ),
-        whole.create_timestamp,
-        whole.write_timestamp,
+        found.snapshot_epoch,
+        found.state_epoch if is_whole else 0,
+        found.leader_epoch,
+        found.start_offset,
+        found.delivery_complete_count,
+        decoded(found.state_batches),
+        found.create_timestamp if is_whole else 0,
+        found.write_timestamp if is_whole else 0,
     )
-    return ShareEntry(of, True, state)
-
-
-def _leading_int16(data: bytes, what: str) -> int:
-    if len(data) < 2:
-        raise MalformedMessage(f"share state record: {what} of {len(data)} bytes")
-    return int.from_bytes(data[:2], "big", signed=True)
+    return ShareEntry(of, kind == SNAPSHOT, state)

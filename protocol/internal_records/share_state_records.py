@@ -1,17 +1,16 @@
 """Records of `__share_group_state`: share partitions (KIP-932). A key begins with its type, a value with its version,
-an int16 each.
+an int16 each. Both types have the same key.
 """
 
 from __future__ import annotations
 
-from ..primitives import Int8, Int16, Int32, Int64, Text, Uuid
-from ..schema import field, group, message
+from ..messages.share.parts import StateBatch
+from ..primitives import Int32, Int64, Text, Uuid
+from ..schema import field, message
 
 
-@message(api_key=0, versions="0")
-class ShareSnapshotKey:
-    """Key 0: the whole state of a share partition."""
-
+@message(versions="0")
+class ShareStateKey:
     group_id: Text
     topic_id: Uuid
     partition: Int32
@@ -19,7 +18,7 @@ class ShareSnapshotKey:
 
 @message(api_key=0, versions="0", flexible="0+")
 class ShareSnapshotValue:
-    """The whole state; the number of completed deliveries since 4.2 (KIP-1226)."""
+    """The whole state of a share partition; the number of completed deliveries since 4.2 (KIP-1226)."""
 
     snapshot_epoch: Int32
     state_epoch: Int32
@@ -29,22 +28,6 @@ class ShareSnapshotValue:
     create_timestamp: Int64
     write_timestamp: Int64
     state_batches: list[StateBatch]
-
-    @group
-    class StateBatch:
-        first_offset: Int64
-        last_offset: Int64
-        delivery_state: Int8
-        delivery_count: Int16
-
-
-@message(api_key=1, versions="0")
-class ShareUpdateKey:
-    """Key 1: a change of a share partition."""
-
-    group_id: Text
-    topic_id: Uuid
-    partition: Int32
 
 
 @message(api_key=1, versions="0", flexible="0+")
@@ -56,10 +39,3 @@ class ShareUpdateValue:
     start_offset: Int64
     delivery_complete_count: Int32 = field(default=-1, tag=0)
     state_batches: list[StateBatch]
-
-    @group
-    class StateBatch:
-        first_offset: Int64
-        last_offset: Int64
-        delivery_state: Int8
-        delivery_count: Int16

@@ -6,18 +6,16 @@ active segment: zeros after the last entry are valid if the log was not closed.
 
 from __future__ import annotations
 
-import contextlib
 import struct
-from collections.abc import Generator, Iterator
-from typing import Self
+from collections.abc import Iterator
 
 from ...protocol.records.batch import BatchHeader
 from .. import inspect
-from ..errors import StorageError
-from ..format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from ..io.files import Files
+from ..format.index import OFFSET_ENTRY, TIME_ENTRY
 
 _PIECE_ENTRIES = 4096
+_ENTRIES_LEAST = 2
+_DEFAULT_INTERVAL_BYTES = 4096
 
 Problem = tuple[int, str, bool]
 """The byte in the index, the description, and whether it is a fault."""
@@ -39,22 +37,6 @@ class _Entries:
         self._at = -self.layout.size
         self.next: tuple[int, int] | None = None
         self._advance()
-
-    @classmethod
-    @contextlib.contextmanager
-    def open(
-        cls, path: str, base_offset: int, may_have_zeros: bool, files: Files = inspect.INSPECTION_FILES
-    ) -> Generator[Self]:
-        """Opens the index file; a missing one has no entries. Raises StorageError if it cannot be opened."""
-        try:
-            source = inspect.FileSource(path, files)
-        except StorageError:
-            if files.exists(path):
-                raise
-            yield cls(path, None, base_offset, may_have_zeros)
-            return
-        with source:
-            yield cls(path, source, base_offset, may_have_zeros)
 
     @property
     def size_bytes(self) -> int:
@@ -99,7 +81,7 @@ class OffsetEntries(_Entries):
     """`.index`: (relative offset, position). The entry of a set of batches appended together may have the last offset
     of the set."""
 
-    layout = struct.Struct(">ii")
+    layout = OFFSET_ENTRY
 
     def __init__(self, path: str, source: inspect.FileSource | None, base_offset: int, may_have_zeros: bool) -> None:
         self.indexed = -1  # the position of the last entry that agrees with the log
@@ -152,7 +134,7 @@ class OffsetEntries(_Entries):
 class TimeEntries(_Entries):
     """`.timeindex`: (largest timestamp so far, relative offset of the batch with it)."""
 
-    layout = struct.Struct(">qi")
+    layout = TIME_ENTRY
 
     def __init__(self, path: str, source: inspect.FileSource | None, base_offset: int, may_have_zeros: bool) -> None:
         self._largest_ms = self._last_ms = -1
@@ -198,4 +180,51 @@ class TimeEntries(_Entries):
         return self._problems
 
 
-assert OffsetEntries.layout.size == OFFSET_ENTRY_BYTES and TimeEntries.layout.size == TIME_ENTRY_BYTES
+class IndexTail:
+    """Whether an offset index lost entries at its end, by the batches of the segment, in order, and which of them the
+    indexes have.
+
+    A log gets an index entry with the first append after more than `index.interval.bytes`. That config is not in the
+    files, but it is below the least distance of two entries, and not below the distance from an entry to the last batch
+    without one. An append of several batches, as of a follower before Apache Kafka 4.0 or of a cleaner, breaks this:
+    then there is no conclusion.
+
+    An append that adds to the offset index adds to the time index, too, and so does a close. So a time entry that lies
+    a whole distance after the last index entry belongs to a lost one; with no time entry after it, it may be that of a
+    close after an append of several batches.
+    """
+
+    def __init__(self) -> None:
+        self._indexed = 0  # the position of the last one in the offset index
+        self._entries = 0
+        self._least = 1 << 62  # distance of two entries
+        self._most = -1  # distance from an entry to the last batch without one
+        self._before = 0  # the position of the batch before
+        self._times = 0
+        self._tail: list[int] = []  # positions with time entries since the last one in the offset index
+
+    def add(self, position: int, *, indexed: bool, times: int) -> None:
+        """Adds a batch. `times` is the number of time entries up to it."""
+        if indexed:
+            self._most = max(self._most, self._before - self._indexed)
+            self._least = min(self._least, position - self._indexed)
+            self._indexed, self._entries = position, self._entries + 1
+            self._tail.clear()
+        elif times > self._times and len(self._tail) < 2:
+            self._tail.append(position)
+        self._times, self._before = times, position
+
+    def problem(self) -> tuple[str, bool] | None:
+        """Returns in words that entries are lost, and whether that is sure; None if not."""
+        if not self._tail:
+            return None
+        distance = self._tail[0] - self._indexed
+        if self._entries < _ENTRIES_LEAST:
+            is_due, sure = self._entries == 0 and len(self._tail) > 1 and distance > _DEFAULT_INTERVAL_BYTES, False
+        else:
+            is_due, sure = self._most < self._least <= distance, len(self._tail) > 1
+        if not is_due:
+            return None
+        after = f"after position {self._indexed}" if self._entries else "at all"
+        may = "is cut" if sure else "may be cut"
+        return f"{may}: no entry {after}, although the time index has one for position {self._tail[0]}", sure

@@ -7,7 +7,7 @@ those of other producers, since they begin no transaction.
 
 from __future__ import annotations
 
-from ...protocol.records.batch import LOG_APPEND_TIME_BIT, BatchHeader
+from ...protocol.records.batch import BatchHeader
 from .. import inspect
 from ..producers import txn_index
 from ..producers.producer_state import SEQUENCE_SPACE, at_or_below
@@ -46,6 +46,11 @@ class _Known:
         self.last_header = header
         self.count = self.records = self.position = self.missing = 0
 
+    def run(self) -> Run:
+        """Returns the open run, which must exist."""
+        assert self.first is not None
+        return _run(self.position, self.first, self.last_header, self.count, self.records, self.missing)
+
 
 class OpenRuns:
     """Collects runs: `take` adds each sound batch of a producer, `close` ends all runs."""
@@ -56,7 +61,7 @@ class OpenRuns:
     def close(self) -> Events:
         for known in self._known.values():
             if known.first is not None:
-                yield _run(known)
+                yield known.run()
                 known.first = None
 
     def take(self, found: inspect.BatchFacts, log: inspect.Source, missing: int) -> Events:
@@ -66,9 +71,9 @@ class OpenRuns:
         if header.is_control:
             if known is not None:
                 if known.first is not None:
-                    yield _run(known)
+                    yield known.run()
                 del self._known[header.producer_id]
-            yield _single(found, missing, *_marker(log, found))
+            yield _run(found.position, header, header, 1, header.record_count, missing, _marker(log, found))
             return
         first = header.base_sequence
         is_again, newest, follows = False, header.last_sequence, False
@@ -90,63 +95,40 @@ class OpenRuns:
                 known.last_header, known.last, known.newest = header, header.last_sequence, newest
                 return
         if known is not None and known.first is not None:
-            yield _run(known)
+            yield known.run()
         self._known[header.producer_id] = _Known(header, is_again, newest)
-        yield _single(found, missing)
+        yield _run(found.position, header, header, 1, header.record_count, missing)
 
 
-def _run(known: _Known) -> Run:
-    first, last = known.first, known.last_header
-    assert first is not None
+def _run(
+    position: int,
+    first: BatchHeader,
+    last: BatchHeader,
+    batches: int,
+    records: int,
+    missing: int,
+    marker: tuple[int, int] = (NO_MARKER, -1),
+) -> Run:
+    """Returns the run from the `first` batch to the `last`; `marker` is (kind, coordinator epoch)."""
     return Run(
-        known.position,
+        position,
         first.base_offset,
         last.last_offset,
-        known.count,
-        known.records,
+        batches,
+        records,
         last.producer_id,
-        known.epoch,
+        last.producer_epoch,
         first.base_sequence,
         last.last_sequence,
         last.base_offset,
         last.base_sequence,
         first.base_timestamp,
         last.max_timestamp,
-        known.transactional,
-        NO_MARKER,
-        -1,
-        known.missing,
-        _appended_ms(first),
-    )
-
-
-def _single(found: inspect.BatchFacts, missing: int, marker: int = NO_MARKER, coordinator_epoch: int = -1) -> Run:
-    header = found.header
-    return Run(
-        found.position,
-        header.base_offset,
-        header.last_offset,
-        1,
-        header.record_count,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.last_sequence,
-        header.base_offset,
-        header.base_sequence,
-        header.base_timestamp,
-        header.max_timestamp,
-        header.is_transactional,
-        marker,
-        coordinator_epoch,
+        last.is_transactional,
+        *marker,
         missing,
-        _appended_ms(header),
+        first.max_timestamp if first.log_append_time else -1,
     )
-
-
-def _appended_ms(header: BatchHeader) -> int:
-    """Returns the time of the append with `message.timestamp.type=LogAppendTime`, else -1."""
-    return header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else -1
 
 
 def _marker(log: inspect.Source, found: inspect.BatchFacts) -> tuple[int, int]:

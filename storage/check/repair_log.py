@@ -12,6 +12,7 @@ it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from collections.abc import Sequence
@@ -25,9 +26,8 @@ from ..format.index import MAX_RELATIVE_OFFSET
 from ..io.files import Files
 from ..io.undo_journal import Part, SavingFiles
 from ..producers import txn_index
-from ..segments.entry_check import EPOCH, GAP, OFFSET, OVERLAP, TOO_FAR, Place, entry_problem
+from ..segments.entry_check import EPOCH, GAP, OFFSET, OVERLAP, TOO_FAR, Place, entry_problem, sound_at, sound_entries
 from ..segments.segment import SUFFIXES
-from ..segments.sound_entries import sound_at, sound_entries
 
 
 def empty_batch(first_offset: int, last_offset: int) -> bytes:
@@ -112,12 +112,9 @@ def apply_plan(saving: SavingFiles, plan: LogPlan, names: Sequence[str]) -> None
         if not (edit.drops or edit.patches or edit.inserts):
             continue
         if len(edit.drops) == 1 and edit.drops[0][1] == edit.segment.size_bytes and not (edit.patches or edit.inserts):
-            file = saving.open(edit.segment.path)
-            try:
+            with contextlib.closing(saving.open(edit.segment.path)) as file:
                 file.truncate(edit.drops[0][0])
                 file.sync()
-            finally:
-                file.close()
         else:
             saving.rewrite(edit.segment.path, edit.parts())
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from ...protocol.records.batch import BatchHeader
-from ..errors import StorageError
+from ..errors import storage_errors
 from ..io.files import Files
 from ..producers import txn_index
 from ..producers.txn_index import AbortedTransaction
@@ -24,14 +24,12 @@ def aborted_transactions(files: Files, directory: str) -> list[AbortedTransactio
     is skipped. Raises StorageError, also for a damaged index: transactions missing from it must not be taken for
     committed."""
     found: set[AbortedTransaction] = set()
-    try:
+    with storage_errors(f"cannot read the transaction indexes of {directory}"):
         for name in files.list(directory):
             match = SEGMENT_FILE.fullmatch(name)
             if match and match[2] == txn_index.SUFFIX and match[3] is None:
                 data = files.read_bytes(os.path.join(directory, name))
                 found.update(txn_index.parse(data[: len(data) // txn_index.ENTRY_BYTES * txn_index.ENTRY_BYTES]))
-    except OSError as error:
-        raise StorageError(f"cannot read the transaction indexes of {directory}: {error}") from error
     return sorted(found, key=lambda transaction: transaction.first_offset)
 
 

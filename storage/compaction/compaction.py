@@ -23,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ...protocol.limits import INT32_MAX, INT64_MAX
 from ...protocol.named import NamedTuple
@@ -31,7 +31,7 @@ from ...protocol.records import batch, filtering, formats, record_sizes
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ..config import LogConfig
-from ..errors import StorageError
+from ..errors import StorageError, storage_errors
 from ..format.index import MAX_RELATIVE_OFFSET
 from ..io.files import Files
 from ..producers import txn_index
@@ -40,7 +40,7 @@ from ..segments.scan import entries
 from ..segments.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
 from .cleaned_transactions import CleanedTransactions, aborted_transactions
 from .offset_map import OffsetMap
-from .rewrite import Limits, Read, Source, Target, Verdict, every, none, rewrite
+from .rewrite import Choose, Limits, Read, Source, Target, Verdict, every, none, rewrite
 from .swap import CLEANED, Rewritten
 
 OnProgress = Callable[[int], None]
@@ -230,12 +230,10 @@ class Group(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """The result of a pass: the new first dirty offset, and what was read and written. `indexed_records` counts the
-    records of the dirty part; for batches dropped unread, and those of transactions, by the header."""
+    """The result of a pass: the new first dirty offset, and what was read and written."""
 
     end_offset: int
     keys: int
-    indexed_records: int
     read_bytes: int
     written_bytes: int
     read_records: int
@@ -252,7 +250,7 @@ def clean(files: Files, task: Clean, *, on_progress: OnProgress | None = None) -
     meter = _Meter(on_progress)
     aborted = aborted_transactions(files, task.directory)
     found = _map_keys(files, task, CleanedTransactions(aborted), meter)
-    chooser = Chooser(task, found, CleanedTransactions(aborted))
+    chooser = Chooser(task, found.verdict, CleanedTransactions(aborted))
     read_bytes = written_bytes = written_records = 0
     for group in groups(files, task, found.end_offset):
         new = clean_group(files, task, group, chooser, on_bytes=meter.add)
@@ -263,7 +261,6 @@ def clean(files: Files, task: Clean, *, on_progress: OnProgress | None = None) -
     yield Cleaned(
         found.end_offset,
         len(found.offsets),
-        found.records,
         read_bytes,
         written_bytes,
         chooser.records,
@@ -293,13 +290,9 @@ def _log_path(task: Clean, segment: SegmentFacts) -> str:
 # -- the last offset of each key
 
 
-class Survivors(Protocol):
-    """The last records of keys, queried for each entry with data that was not aborted, in order: returns the verdict on
-    it, given whether its tombstones are retained and the other fields of the verdict."""
-
-    def verdict(
-        self, header: BatchHeader, retains_tombstones: bool, keep_empty: bool, delete_horizon_ms: int | None
-    ) -> Verdict: ...
+Survivors = Callable[[BatchHeader, bool, bool, int | None], Verdict]
+"""The last records of keys, queried for each entry with data that was not aborted, in order: returns the verdict on it,
+given whether its tombstones are retained and the other fields of the verdict, `keep_empty` and `delete_horizon_ms`."""
 
 
 class _Found(NamedTuple):
@@ -307,7 +300,6 @@ class _Found(NamedTuple):
 
     offsets: OffsetMap
     end_offset: int
-    records: int
 
     def verdict(
         self, header: BatchHeader, retains_tombstones: bool, keep_empty: bool, delete_horizon_ms: int | None
@@ -324,7 +316,7 @@ class _Found(NamedTuple):
 
 def _map_keys(files: Files, task: Clean, transactions: CleanedTransactions, meter: _Meter) -> _Found:
     offsets = OffsetMap(task.dedupe_buffer_bytes)
-    end, records = task.first_dirty_offset, 0
+    end = task.first_dirty_offset
     for number, segment in enumerate(task.segments):
         is_last = number == len(task.segments) - 1
         next_offset = task.end_offset if is_last else task.segments[number + 1].base_offset
@@ -335,33 +327,32 @@ def _map_keys(files: Files, task: Clean, transactions: CleanedTransactions, mete
         try:
             for data, header in entries(files, path, segment.size_bytes, meter.add):
                 if header.next_offset > task.first_dirty_offset:
-                    count, full_at = _map_entry(data, header, offsets, transactions, task)
-                    records += count
+                    full_at = _map_entry(data, header, offsets, transactions, task)
                     if full_at is not None:
-                        return _Found(offsets, full_at, records)
+                        return _Found(offsets, full_at)
                 position += len(data)
         except OSError as error:
             raise StorageError(f"cannot read {path}: {error}") from error
         except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
             raise StorageError(f"{path} at byte {position}: {error}") from error
         end = next_offset  # offsets may be missing at the end of a segment
-    return _Found(offsets, end, records)
+    return _Found(offsets, end)
 
 
 def _map_entry(
     data: memoryview, header: BatchHeader, offsets: OffsetMap, transactions: CleanedTransactions, task: Clean
-) -> tuple[int, int | None]:
-    """Adds the records of an entry at or above the first dirty offset; returns their number and the first offset
-    without room in the map, if any."""
+) -> int | None:
+    """Adds the records of an entry at or above the first dirty offset; returns the first offset without room in the
+    map, if any."""
     if not formats.crc_matches(data, 0, header):
         # Damaged entries must not decide what is removed, least of all if other groups are swapped in before the damage
         # is found.
         raise CorruptRecords("the checksum does not match")
     if header.is_control:
         transactions.on_marker(header, data)
-        return header.record_count, None
+        return None
     if transactions.on_batch(header):
-        return header.record_count, None
+        return None
     record_sizes.check_entry(data, header, task.max_record_bytes)
     put, start = offsets.put, task.first_dirty_offset
     if header.magic == batch.MAGIC:
@@ -369,14 +360,12 @@ def _map_entry(
         payload = bytes(batch.payload(data, 0, header))
         for _, _, _, _, delta, key, _ in filtering.parts(payload, header.record_count):
             if key is not None and base_offset + delta >= start and not put(key, base_offset + delta):
-                return header.record_count, base_offset + delta
-        return header.record_count, None
-    count = 0
+                return base_offset + delta
+        return None
     for record in formats.records(data):
         if record.key is not None and record.offset >= start and not put(record.key, record.offset):
-            return count, record.offset
-        count += 1
-    return count, None
+            return record.offset
+    return None
 
 
 # -- retention of records
@@ -388,20 +377,9 @@ def tombstones_from_ms(task: Clean) -> int:
     return clean[-1].modified_ms - task.delete_retention_ms if clean else 0
 
 
-class Choosing(Protocol):
-    """A `Choose` that also collects the transaction index entries of what it sees."""
-
-    @property
-    def aborted(self) -> list[bytes]: ...
-
-    @aborted.setter
-    def aborted(self, entries: list[bytes]) -> None: ...
-
-    def __call__(self, header: BatchHeader, data: memoryview) -> Verdict: ...
-
-
 class Chooser:
-    """Decides which records of each entry to retain. Entries must be passed from the start of the log on.
+    """Decides which records of each entry to retain, and collects the transaction index entries of these. Entries must
+    be passed from the start of the log on.
 
     To begin later, at the first of `task.segments`, `transactions` must have the state before it, and `from_ms` must be
     `tombstones_from_ms` of the whole log.
@@ -411,7 +389,7 @@ class Chooser:
         self, task: Clean, survivors: Survivors, transactions: CleanedTransactions, from_ms: int | None = None
     ) -> None:
         self._task = task
-        self._verdict = survivors.verdict
+        self._verdict = survivors
         self._transactions = transactions
         self._retains = True
         self._from_ms = tombstones_from_ms(task) if from_ms is None else from_ms
@@ -504,11 +482,8 @@ def _index_sizes(files: Files, task: Clean, segment: SegmentFacts) -> list[int]:
     sizes = [0, 0]
     for number, suffix in enumerate((INDEX_SUFFIX, TIME_INDEX_SUFFIX)):
         path = os.path.join(task.directory, file_name(segment.base_offset, suffix))
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                sizes[number] = files.size(path)
-        except OSError as error:
-            raise StorageError(f"cannot read {path}: {error}") from error
+        with storage_errors(f"cannot read {path}"), contextlib.suppress(FileNotFoundError):
+            sizes[number] = files.size(path)
     return sizes
 
 
@@ -516,15 +491,16 @@ def clean_group(
     files: Files,
     task: Clean,
     group: Sequence[SegmentFacts],
-    chooser: Choosing,
+    chooser: Chooser,
     *,
     suffix: str = CLEANED,
     read: Read = entries,
+    choose: Choose | None = None,
     on_bytes: OnProgress | None = None,
 ) -> list[Rewritten]:
     """Writes the retained records of one group, to files whose names end with `suffix`; `on_bytes` receives the bytes
-    read and written. If `read` yields runs, it has already applied the chooser to their entries. Raises like
-    `rewrite`."""
+    read and written. A `read` that has already applied the chooser comes with a `choose` that returns its verdicts.
+    Raises like `rewrite`."""
     done_bytes = 0
 
     def on_progress(read_bytes: int, converted: int) -> None:
@@ -545,7 +521,7 @@ def clean_group(
             limits=Limits(index_bytes=task.segment_index_bytes),
             suffix=suffix,
         ),
-        choose=chooser,
+        choose=choose or chooser,
         keep_old=task.keep_old_formats,
         aborted=chooser.aborted,
         on_progress=on_progress,

@@ -47,11 +47,7 @@ class Rewritten(NamedTuple):
 
 
 def swap_in(
-    files: Files,
-    directory: str,
-    new: Sequence[int],
-    old: Sequence[int],
-    put_away: Callable[[int], None] | None = None,
+    files: Files, directory: str, new: Sequence[int], old: Sequence[int], put_away: Callable[[int], None] | None = None
 ) -> None:
     """Replaces old segments by new ones, written and synced as `.cleaned` files; both by base offset.
 
@@ -89,11 +85,8 @@ def _copy_modes(files: Files, directory: str, names: Sequence[str], old: int) ->
     for name in names:
         path = os.path.join(directory, name)
         if files.copy_mode(log, path):
-            file = files.open(path)
-            try:
+            with contextlib.closing(files.open(path)) as file:
                 file.sync()
-            finally:
-                file.close()
 
 
 def replacements(
@@ -177,12 +170,9 @@ def _end_of_swap(files: Files, directory: str, base_offset: int, up_to_damage: b
     """Returns the offset after the last batch of a `.log.swap` file, in any format: Kafka's cleaner kept old formats up
     to 3.9."""
     path = os.path.join(directory, file_name(base_offset, LOG_SUFFIX + SWAP))
-    file = files.open(path)
-    try:
+    with contextlib.closing(files.open(path)) as file:
         size = file.size()
         data = memoryview(file.read(0, size)) if size else memoryview(b"")
-    finally:
-        file.close()
     position, end = 0, base_offset + 1
     try:
         while position < len(data):

@@ -10,21 +10,29 @@ start_offset`. They are replaced whole (new file, sync, rename). An empty file h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
-from ..errors import StorageError
+from ..errors import StorageError, storage_errors
 from ..io.files import Files, write_atomically
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET = "log-start-offset-checkpoint"
 REPLICATION_OFFSET = "replication-offset-checkpoint"
 CLEANER_OFFSET = "cleaner-offset-checkpoint"
+OF_DIRECTORY = (RECOVERY_POINT, LOG_START_OFFSET, REPLICATION_OFFSET, CLEANER_OFFSET)
 LEADER_EPOCH = "leader-epoch-checkpoint"
 
 TopicPartition = tuple[str, int]
+E = TypeVar("E")
 
 
-def _entries(data: bytes, path: str, fields: int) -> list[list[str]]:
+def _entries(files: Files, path: str, fields: int, entry_of: Callable[[list[str]], E]) -> list[E]:
+    """Returns the entries of a file, each made of its fields; none if the file is missing."""
+    data = b""
+    with storage_errors(f"cannot read {path}"), contextlib.suppress(FileNotFoundError):
+        data = files.read_bytes(path)
     try:
         if not data:
             return []
@@ -38,37 +46,21 @@ def _entries(data: bytes, path: str, fields: int) -> list[list[str]]:
             raise ValueError(f"{count} entries announced, {len(entries)} found")
         if any(len(entry) != fields for entry in entries):
             raise ValueError(f"an entry does not have {fields} fields")
+        return list(map(entry_of, entries))
     except (ValueError, IndexError) as error:
         raise StorageError(f"malformed checkpoint {path}: {error}") from error
-    return entries
-
-
-def _read(files: Files, path: str) -> bytes:
-    try:
-        return files.read_bytes(path)
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error}") from error
 
 
 def _write(files: Files, path: str, entries: Sequence[str], sync: bool) -> None:
     text = "\n".join(["0", str(len(entries)), *entries]) + "\n"
-    try:
+    with storage_errors(f"cannot write {path}"):
         write_atomically(files, path, text.encode(), sync=sync)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error}") from error
 
 
 def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
     """Returns the offsets of a directory-level checkpoint; empty if the file is missing. Raises StorageError if it is
     malformed."""
-    try:
-        return {
-            (topic, int(partition)): int(offset) for topic, partition, offset in _entries(_read(files, path), path, 3)
-        }
-    except ValueError as error:
-        raise StorageError(f"malformed checkpoint {path}: {error}") from error
+    return dict(_entries(files, path, 3, lambda entry: ((entry[0], int(entry[1])), int(entry[2]))))
 
 
 def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -80,10 +72,7 @@ def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]
 def read_epochs(files: Files, path: str) -> list[tuple[int, int]]:
     """Returns the (epoch, start offset) pairs of a leader-epoch-checkpoint, in the order of the file. Raises
     StorageError if it is malformed."""
-    try:
-        return [(int(epoch), int(start)) for epoch, start in _entries(_read(files, path), path, 2)]
-    except ValueError as error:
-        raise StorageError(f"malformed checkpoint {path}: {error}") from error
+    return _entries(files, path, 2, lambda entry: (int(entry[0]), int(entry[1])))
 
 
 def write_epochs(files: Files, path: str, epochs: Sequence[tuple[int, int]]) -> None:

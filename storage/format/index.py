@@ -22,9 +22,9 @@ from operator import lt
 from ...protocol.limits import INT32_MAX
 
 MAX_RELATIVE_OFFSET = INT32_MAX
-OFFSET_ENTRY_BYTES = 8
-TIME_ENTRY_BYTES = 12
-_TIME_ENTRY = struct.Struct(">qi")
+OFFSET_ENTRY = struct.Struct(">ii")
+TIME_ENTRY = struct.Struct(">qi")
+OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES = OFFSET_ENTRY.size, TIME_ENTRY.size
 
 
 def _rises(values: array[int]) -> bool:
@@ -109,7 +109,7 @@ class TimeIndex:
         if len(data) % TIME_ENTRY_BYTES:
             return None
         index = cls()
-        entries: Iterable[tuple[int, int]] = _TIME_ENTRY.iter_unpack(data)
+        entries: Iterable[tuple[int, int]] = TIME_ENTRY.iter_unpack(data)
         for timestamp, offset in entries:
             index.timestamps.append(timestamp)
             index.offsets.append(offset)
@@ -123,7 +123,7 @@ class TimeIndex:
     def unsaved(self) -> bytes:
         """Returns the bytes of the entries after the saved ones."""
         return b"".join(
-            _TIME_ENTRY.pack(self.timestamps[number], self.offsets[number]) for number in range(self.saved, len(self))
+            TIME_ENTRY.pack(self.timestamps[number], self.offsets[number]) for number in range(self.saved, len(self))
         )
 
     def maybe_append(self, timestamp_ms: int, relative_offset: int) -> None:

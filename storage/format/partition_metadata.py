@@ -13,7 +13,7 @@ import os
 import re
 
 from ...protocol.primitives import ZERO_UUID
-from ..errors import StorageError
+from ..errors import StorageError, storage_errors
 from ..io.files import Files, write_atomically
 
 FILE_NAME = "partition.metadata"
@@ -42,11 +42,9 @@ def write_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
     After a power loss the file may be missing, but never has another id, for which the folder would be set aside.
     Raises StorageError.
     """
-    try:
+    with storage_errors(f"cannot write {FILE_NAME} in {directory}"):
         data = f"version: 0\ntopic_id: {encode_id(topic_id)}".encode()
         write_atomically(files, os.path.join(directory, FILE_NAME), data, sync_directory=False)
-    except OSError as error:
-        raise StorageError(f"cannot write {FILE_NAME} in {directory}: {error}") from error
 
 
 def read_topic_id(files: Files, directory: str) -> bytes:
@@ -78,11 +76,9 @@ def make_folder(files: Files, directory: str, topic_id: bytes, was_clean: bool) 
     Zeros for `topic_id` accept any id. Raises StorageError if the folder belongs to another topic, or the file is
     malformed.
     """
-    try:
+    with storage_errors(f"cannot open {directory}"):
         files.make_directory(directory)
         has_file = files.exists(os.path.join(directory, FILE_NAME))
-    except OSError as error:
-        raise StorageError(f"cannot open {directory}: {error}") from error
     found = ZERO_UUID
     # A power loss may leave an incomplete file; the metadata log has the id.
     with contextlib.suppress(*(() if was_clean or topic_id == ZERO_UUID else (StorageError,))):

@@ -23,12 +23,11 @@ from ..format.index import MAX_RELATIVE_OFFSET
 from ..producers.producer_state import (
     ACCEPT,
     CachedBatch,
-    Duplicate,
-    DuplicateWithoutOffset,
     Fenced,
     Misplaced,
     OutOfOrder,
     Producer,
+    RuleOutcome,
     Verdict,
     follow,
     judge,
@@ -37,7 +36,6 @@ from ..producers.producer_state import (
 from ..producers.txn_index import Marker
 from ..producers.verification_guard import Guard, judge_transaction
 from ..segments.segment import Segment
-from .results import NewRecord
 
 
 class Plan(NamedTuple):
@@ -81,7 +79,7 @@ def refusal(verdict: Verdict, header: BatchHeader) -> ProducerRefused:
         return FencedProducer(f"{who} is older than the current epoch {verdict.current_epoch}")
     if isinstance(verdict, OutOfOrder):
         return OutOfOrderSequence(f"{who}: {what} where {verdict.expected} is next")
-    if isinstance(verdict, DuplicateWithoutOffset):
+    if verdict is RuleOutcome.DUPLICATE_SEQUENCE:
         return DuplicateSequence(f"{who}: {what} were written before")
     if isinstance(verdict, Misplaced):
         return InvalidTransactionState(f"{who}: {verdict.why}")
@@ -89,7 +87,7 @@ def refusal(verdict: Verdict, header: BatchHeader) -> ProducerRefused:
 
 
 def built(
-    records: Sequence[NewRecord], first: int, magic: int, codec: int, producer: tuple[int, int] | None
+    records: Sequence[batch.Record], first: int, magic: int, codec: int, producer: tuple[int, int] | None
 ) -> Prepared:
     """Builds records of the broker's own in the topic's format, with offsets from `first` on: one batch, or in an old
     format without a codec one message each. With a producer id and epoch they are a part of its transaction. Raises
@@ -140,8 +138,8 @@ def plan(
         if producer is None:
             verdict = judge_transaction(known, header, judge(known, header, rules), guard)
             if verdict is not ACCEPT:
-                if isinstance(verdict, Duplicate):
-                    return verdict.of
+                if isinstance(verdict, CachedBatch):
+                    return verdict
                 raise refusal(verdict, header)
             coordinator_epoch = -1 if marker is None else marker.coordinator_epoch
             producer = remember(known, header, header.base_offset, rules, coordinator_epoch)

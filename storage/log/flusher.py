@@ -141,12 +141,10 @@ class Flusher:
         for segment in segments:
             segment.sync()
         for name in sorted(names):
-            with contextlib.suppress(FileNotFoundError):  # a damaged snapshot is removed when it is read
-                file = self._files.open(os.path.join(self._directory, name))
-                try:
-                    file.sync()
-                finally:
-                    file.close()
+            path = os.path.join(self._directory, name)
+            # a damaged snapshot is removed when it is read
+            with contextlib.suppress(FileNotFoundError), contextlib.closing(self._files.open(path)) as file:
+                file.sync()
         if directory_changed:
             self._files.sync_directory(self._directory)
 

@@ -56,8 +56,7 @@ def count_sound(files: Files, segment: Segment, position: int, later: Sequence[S
     """Counts the sound entries of a segment from a position on, and those of later segments. Raises StorageError,
     OSError."""
     from .. import inspect  # not needed without damage
-    from ..segments.entry_check import Place
-    from ..segments.sound_entries import run_of_sound_entries
+    from ..segments.entry_check import Place, run_of_sound_entries
 
     batches, records, end_offset = 0, 0, -1
     for one in (segment, *later):

@@ -106,11 +106,6 @@ class ReadableLog(LogAvailability):
         """The base offset of the oldest segment, at or below the log start."""
         return self._segments[0].base_offset
 
-    @property
-    def active_segment_offset(self) -> int:
-        """The base offset of the active segment."""
-        return self._active.base_offset
-
     @when_available
     def segment_bases(self) -> list[tuple[int, int]]:
         """Returns (base offset, time in ms) of each segment, oldest first: its largest timestamp, or its creation

@@ -1,4 +1,4 @@
-"""Arguments and results of a partition log, as values."""
+"""Arguments and results of a partition log, and the state of it that its parts read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ...protocol.named import NamedTuple
-from ...protocol.records import batch
+from ..config import LogConfig
 from ..producers.txn_index import AbortedTransaction
+from ..segments.segment import Segment
 
 
 class Appended(NamedTuple):
@@ -43,17 +44,19 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-class NewRecord(Protocol):
-    """A record for `append_records`, such as `batch.Record` (whose offset is ignored)."""
+class LogState(Protocol):
+    """A partition log as seen by retention and the last stable offset."""
 
     @property
-    def timestamp(self) -> int: ...
+    def segments(self) -> Sequence[Segment]:
+        """The segments, oldest first; never empty while the log is open."""
+        ...
 
     @property
-    def key(self) -> bytes | None: ...
-
+    def config(self) -> LogConfig: ...
     @property
-    def value(self) -> bytes | None: ...
-
+    def log_start_offset(self) -> int: ...
     @property
-    def headers(self) -> Sequence[batch.Header]: ...
+    def log_end_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...

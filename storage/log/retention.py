@@ -18,7 +18,7 @@ from ..producers.store import Producers
 from ..segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 
 if TYPE_CHECKING:
-    from .log_state import LogState
+    from .results import LogState
 
 
 def expired(log: LogState, now_ms: int) -> int:

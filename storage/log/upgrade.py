@@ -46,48 +46,47 @@ def upgrade_segments(
     `recovered` then has the new segments. `on_progress` is called about every MiB, and not at all if all entries are
     v2. Raises StorageError; the current segment is then unchanged, or the next start makes it so.
     """
-    old = [segment for segment in recovered.segments if holds_old_formats(files, _source(segment))]
+    sources = [(one, Source(one.path(LOG_SUFFIX), one.size_bytes)) for one in recovered.segments]
+    old = [(segment, source) for segment, source in sources if holds_old_formats(files, source)]
     if not old:
         return None
-    report = on_progress or _ignore
-    total_bytes = sum(segment.size_bytes for segment in old)
-    state = UpgradeProgress(0, total_bytes, 0)
-    for segment in old:
-        start = state
+    state = UpgradeProgress(0, sum(source.size_bytes for _, source in old), 0)
+    for segment, source in old:
 
-        def on_segment(read_bytes: int, converted: int, start: UpgradeProgress = start) -> None:
+        def on_segment(read_bytes: int, converted: int, start: UpgradeProgress = state) -> None:
             done, records = start.read_bytes + read_bytes, start.converted_records + converted
-            report(start._replace(read_bytes=done, converted_records=records))
+            if on_progress is not None:
+                on_progress(start._replace(read_bytes=done, converted_records=records))
 
-        made = _upgrade_one(files, directory, segment, config, on_segment)
-        _replace(files, directory, recovered, segment, made, config)
-        state = UpgradeProgress(
-            start.read_bytes + segment.size_bytes,
-            total_bytes,
-            start.converted_records + sum(output.converted for output in made),
-            start.segments + 1,
-            start.written_bytes + sum(output.size_bytes for output in made),
+        made = _upgrade_one(files, directory, segment, source, config, on_segment)
+        number = recovered.segments.index(segment)
+        new = replacements(files, directory, made, [segment], config.index_interval_bytes)
+        recovered.segments[number : number + 1] = new
+        recovered.unsynced = [one for one in recovered.unsynced if one is not segment]  # the new ones are durable
+        state = state._replace(
+            read_bytes=state.read_bytes + source.size_bytes,
+            converted_records=state.converted_records + sum(output.converted for output in made),
+            segments=state.segments + 1,
+            written_bytes=state.written_bytes + sum(output.size_bytes for output in made),
         )
     state = state._replace(done=True)
-    report(state)
+    if on_progress is not None:
+        on_progress(state)
     return state
 
 
-def _ignore(progress: UpgradeProgress) -> None:
-    pass
-
-
-def _source(segment: Segment) -> Source:
-    return Source(segment.path(LOG_SUFFIX), segment.size_bytes)
-
-
 def _upgrade_one(
-    files: Files, directory: str, segment: Segment, config: LogConfig, on_progress: Callable[[int, int], None]
+    files: Files,
+    directory: str,
+    segment: Segment,
+    source: Source,
+    config: LogConfig,
+    on_progress: Callable[[int, int], None],
 ) -> list[Rewritten]:
     try:
         made = rewrite(
             files,
-            [_source(segment)],
+            [source],
             Target(
                 directory,
                 segment.base_offset,
@@ -102,13 +101,3 @@ def _upgrade_one(
     except (StorageError, OSError) as error:
         raise StorageError(f"cannot upgrade {directory} to message format v2: {error}") from error
     return made
-
-
-def _replace(
-    files: Files, directory: str, recovered: Recovered, old: Segment, made: list[Rewritten], config: LogConfig
-) -> None:
-    """Replaces the old segment in `recovered` by the new ones. They are durable."""
-    new = replacements(files, directory, made, [old], config.index_interval_bytes)
-    number = recovered.segments.index(old)
-    recovered.segments[number : number + 1] = new
-    recovered.unsynced = [segment for segment in recovered.unsynced if segment is not old]

@@ -9,7 +9,6 @@ Sequences run from 0 to 2**31 - 1 and then start at 0 again (KAFKA-7692).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import Enum
 
 from ...protocol.frozen import frozen
@@ -53,9 +52,18 @@ class Producer(NamedTuple):
     coordinator_epoch: int = -1
     transaction_first_offset: int = -1
 
+    @property
+    def last_sequence(self) -> int:
+        """The last sequence of the newest batch, -1 if no batch is known."""
+        return self.batches[-1].last_sequence if self.batches else -1
+
 
 class RuleOutcome(Enum):
-    """The result of a rule that differs between releases."""
+    """The result of a rule that differs between releases. Except for OUT_OF_ORDER it is a verdict, too.
+
+    ACCEPT: the batch may be written. UNKNOWN: there is no entry of the producer, and the batch is not its first.
+    DUPLICATE_SEQUENCE: all sequences of the batch were written before; their offset is no longer cached.
+    """
 
     ACCEPT = "accept"
     UNKNOWN = "unknown"
@@ -93,18 +101,6 @@ class ProducerRules:
 
 
 @frozen
-class Accept:
-    """The batch may be written."""
-
-
-@frozen
-class Duplicate:
-    """The batch was already written; `of` is the earlier one."""
-
-    of: CachedBatch
-
-
-@frozen
 class Fenced:
     """The batch's epoch is older than `current_epoch`."""
 
@@ -119,36 +115,21 @@ class OutOfOrder:
 
 
 @frozen
-class DuplicateWithoutOffset:
-    """All sequences of the batch were written before; their offset is no longer cached."""
-
-
-@frozen
-class Unknown:
-    """There is no entry of the producer, and the batch is not its first."""
-
-
-@frozen
 class Misplaced:
     """The batch belongs to a transaction that is not open, or to none while one is; `why` is the reason in words."""
 
     why: str
 
 
-Verdict = Accept | Duplicate | Fenced | OutOfOrder | DuplicateWithoutOffset | Unknown | Misplaced
+Verdict = RuleOutcome | CachedBatch | Fenced | OutOfOrder | Misplaced
+"""A CachedBatch is the earlier copy of a batch that was already written."""
 
-ACCEPT = Accept()
+ACCEPT = RuleOutcome.ACCEPT
 OWN_RULES = ProducerRules()
 
 
 def _verdict(outcome: RuleOutcome, expected: int) -> Verdict:
-    if outcome is RuleOutcome.ACCEPT:
-        return ACCEPT
-    if outcome is RuleOutcome.UNKNOWN:
-        return Unknown()
-    if outcome is RuleOutcome.DUPLICATE_SEQUENCE:
-        return DuplicateWithoutOffset()
-    return OutOfOrder(expected)
+    return OutOfOrder(expected) if outcome is RuleOutcome.OUT_OF_ORDER else outcome
 
 
 def at_or_below(sequence: int, last: int) -> bool:
@@ -184,7 +165,7 @@ def judge(known: Producer | None, batch: BatchHeader, rules: ProducerRules = OWN
     last = batch.last_sequence
     for cached in batches:
         if cached.first_sequence == first and cached.last_sequence == last:
-            return Duplicate(cached)
+            return cached
     if at_or_below(first, newest) and at_or_below(last, newest):
         oldest = batches[0].first_sequence
         is_below = at_or_below(last, (oldest - 1) % SEQUENCE_SPACE)
@@ -255,24 +236,14 @@ def advance(
     rules: ProducerRules = OWN_RULES,
     coordinator_epoch: int = -1,
 ) -> None:
-    """Applies one batch, as in `replay`; the coordinator epoch is that of a marker."""
+    """Applies one batch; the coordinator epoch is that of a marker.
+
+    A batch below the log start is skipped: a producer may have been dropped there and have started again with the same
+    sequences, and an earlier batch must not be taken for a duplicate of these.
+    """
     if header.producer_id >= 0 and header.base_offset + header.last_offset_delta >= log_start_offset:
         known = producers.get(header.producer_id)
         producers[header.producer_id] = remember(known, header, header.base_offset, rules, coordinator_epoch)
-
-
-def replay(
-    headers: Iterable[BatchHeader], log_start_offset: int, rules: ProducerRules = OWN_RULES
-) -> dict[int, Producer]:
-    """Returns the entries after a log's batches, oldest first.
-
-    Batches below the log start are skipped: a producer may have been dropped there and have started again with the same
-    sequences, and an earlier batch must not be taken for a duplicate of these.
-    """
-    producers: dict[int, Producer] = {}
-    for header in headers:
-        advance(producers, header, log_start_offset, rules)
-    return producers
 
 
 def is_below(known: Producer, log_start_offset: int) -> bool:

@@ -17,7 +17,7 @@ from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ..errors import StorageError
 from ..io.files import Files, write_atomically
-from .producer_state import Producer
+from .producer_state import Producer, ProducerRules, advance
 
 SUFFIX = ".txnindex"
 ENTRY = struct.Struct(">hqqqq")
@@ -65,6 +65,15 @@ def parse(data: bytes) -> list[AbortedTransaction]:
     return found
 
 
+def read_whole(files: Files, path: str) -> bytes:
+    """Returns the whole entries of a file, without an incomplete last one, which may be being written; nothing without
+    the file. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        data = files.read_bytes(path)
+        return data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]
+    return b""
+
+
 def marker_record(marker: Marker) -> tuple[bytes, bytes]:
     """Returns the key and the value of a marker's record."""
     return _MARKER_KEY.pack(_VERSION, marker.kind), _MARKER_VALUE.pack(_VERSION, marker.coordinator_epoch)
@@ -103,6 +112,22 @@ def aborted(marker: Marker | None, header: BatchHeader, producers: Mapping[int, 
     return AbortedTransaction(header.producer_id, known.transaction_first_offset, header.last_offset, stable)
 
 
+def apply(
+    data: bytes | memoryview,
+    position: int,
+    header: BatchHeader,
+    producers: dict[int, Producer],
+    log_start_offset: int,
+    rules: ProducerRules,
+) -> AbortedTransaction | None:
+    """Applies a batch to the producers, as `advance`, and returns the entry for it, if there is one. `data` is needed
+    only for a control batch."""
+    marker = read_marker(data, position, header)
+    entry = aborted(marker, header, producers)
+    advance(producers, header, log_start_offset, rules, -1 if marker is None else marker.coordinator_epoch)
+    return entry
+
+
 def write(files: Files, path: str, entries: Sequence[AbortedTransaction]) -> bool:
     """Makes a segment's file contain these entries, without a sync; removes it without entries. Returns whether it
     changed. Raises OSError.
@@ -125,18 +150,12 @@ def write(files: Files, path: str, entries: Sequence[AbortedTransaction]) -> boo
 
 def append(files: Files, path: str, entries: Sequence[AbortedTransaction]) -> None:
     """Appends entries, without a sync. After OSError a part of them may be in the file."""
-    file = files.open(path, create=True)
-    try:
+    with contextlib.closing(files.open(path, create=True)) as file:
         file.write(file.size(), dump(entries))
-    finally:
-        file.close()
 
 
 def cut(files: Files, path: str, size_bytes: int) -> None:
     """Cuts the file to this size, if it is longer. Raises OSError."""
-    file = files.open(path)
-    try:
+    with contextlib.closing(files.open(path)) as file:
         if file.size() > size_bytes:
             file.truncate(size_bytes)
-    finally:
-        file.close()

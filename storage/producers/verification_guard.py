@@ -9,7 +9,7 @@ module.
 from __future__ import annotations
 
 from ...protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
-from .producer_state import ACCEPT, Duplicate, Fenced, Misplaced, OutOfOrder, Producer, Verdict
+from .producer_state import ACCEPT, CachedBatch, Fenced, Misplaced, OutOfOrder, Producer, Verdict
 
 KEPT_MS = 24 * 3600 * 1000  # for producers that do not expire
 
@@ -88,7 +88,7 @@ class Guards:
 def judge_transaction(known: Producer | None, batch: BatchHeader, verdict: Verdict, guard: Guard | None) -> Verdict:
     """Returns the verdict on a transactional batch, given that on its sequences. Without a guard any batch may begin a
     transaction."""
-    if isinstance(verdict, Duplicate | Fenced):
+    if isinstance(verdict, CachedBatch | Fenced):
         return verdict
     begun = known is not None and known.transaction_first_offset >= 0
     if not batch.attributes & TRANSACTIONAL_BIT:

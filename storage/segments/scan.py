@@ -6,6 +6,7 @@ as memory of the process as far as it was read.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 from ...protocol.records import batch, formats
@@ -33,8 +34,7 @@ def entries(
     """
     if size_bytes == 0:
         return
-    file = files.open(log_path)
-    try:
+    with contextlib.closing(files.open(log_path)) as file:
         buffer, position, read = memoryview(b""), 0, start
         while True:
             left = len(buffer) - position
@@ -71,8 +71,6 @@ def entries(
                 if on_read is not None:
                     on_read(len(piece))
             buffer, position = memoryview(b"".join(pieces)), 0
-    finally:
-        file.close()
 
 
 def _size(buffer: memoryview, position: int) -> int:

@@ -25,7 +25,7 @@ from ...protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader
 from ...protocol.records.errors import CorruptRecords
 from ...protocol.records.formats import MIN_ENTRY_BYTES, crc_matches, read_header
 from ...protocol.records.layout import MAGIC_AT, OFFSET_AND_LENGTH, PREFIX_BYTES
-from ..errors import DamagedEntry, StorageError
+from ..errors import DamagedEntry, StorageError, storage_errors
 from ..format.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from ..io.files import File, Files
 
@@ -208,6 +208,9 @@ class Segment:
     def doubt_files(self) -> None:
         """Marks all files as unsynced, as after a kill: their contents may not be durable."""
         self._unsynced.update(SUFFIXES)
+        # Otherwise `times_ms` would open the log and close it again, perhaps while another thread syncs it.
+        with contextlib.suppress(OSError):
+            self._opened()
 
     def sync(self) -> None:
         """Makes everything written since the last sync durable, in the log and in the index files. Raises OSError."""
@@ -432,8 +435,7 @@ class Segment:
             (self._offset_index, INDEX_SUFFIX, OFFSET_ENTRY_BYTES),
             (self._time_index, TIME_INDEX_SUFFIX, TIME_ENTRY_BYTES),
         ):
-            file = self._files.open(self.path(suffix), create=True)
-            try:
+            with contextlib.closing(self._files.open(self.path(suffix), create=True)) as file:
                 if index.saved < len(index):
                     file.write(entry_bytes * index.saved, index.unsaved())
                     self._unsynced.add(suffix)
@@ -441,8 +443,6 @@ class Segment:
                     file.truncate(entry_bytes * len(index))
                     self._unsynced.add(suffix)
                 index.saved = len(index)
-            finally:
-                file.close()
         self._unsaved = False
         return not self._unsynced.isdisjoint((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
 
@@ -598,10 +598,8 @@ class Segment:
 
     def modified_ns(self) -> int:
         """Returns when the file was last changed, in ns since 1970. Raises StorageError."""
-        try:
+        with storage_errors(f"cannot read the modification time of {self._log_path}"):
             return self._files.modified_ns(self._log_path)
-        except OSError as error:
-            raise StorageError(f"cannot read the modification time of {self._log_path}: {error}") from error
 
     def batches_not_before(self, timestamp_ms: int) -> Iterator[tuple[int, BatchHeader]]:
         """Yields (position, header) of the batches with a record at or after the timestamp, oldest first."""

@@ -98,7 +98,7 @@ def left(closed: bool) -> Known:
         log.flush()
     directory.write_checkpoints()
     append_to(logs, 12, 6)
-    directory.write_watermarks()
+    directory.write_checkpoints(checkpoint.REPLICATION_OFFSET)
     known = Known(
         files,
         {topic: rows_of(log) for topic, log in logs.items()},

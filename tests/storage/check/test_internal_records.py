@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from ottla.protocol.compiler import build
-from ottla.protocol.internal_records.consumer_group_records import (
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-)
+from ottla.protocol.internal_records.consumer_group_records import ConsumerGroupMetadataValue
+from ottla.protocol.internal_records.group_records import GroupKey
 from ottla.protocol.internal_records.layouts import LAYOUTS, problem_of
-from ottla.protocol.internal_records.share_state_records import ShareUpdateKey, ShareUpdateValue
+from ottla.protocol.internal_records.share_state_records import ShareStateKey, ShareUpdateValue, StateBatch
 from ottla.protocol.records.batch import Record
 from ottla.storage.check.directory import Verification
 from ottla.storage.check.internal_records import FINDINGS_MAX, INTERNAL_TOPICS
@@ -26,19 +24,18 @@ from ottla_testing.broker.streaming import joining
 from ottla_testing.protocol.batches import batch_of
 
 OFFSETS, SHARE = "__consumer_offsets", "__share_group_state"
-EPOCH_KEY = b"\0\3" + build(ConsumerGroupMetadataKey(group_id="g"), 0)
+EPOCH_KEY = b"\0\3" + build(GroupKey(group_id="g"), 0)
 EPOCH_VALUE = b"\0\0" + build(ConsumerGroupMetadataValue(epoch=1, metadata_hash=0), 0)
-SHARE_KEY = b"\0\1" + build(ShareUpdateKey(group_id="g", topic_id=bytes(16), partition=0), 0)
+SHARE_KEY = b"\0\1" + build(ShareStateKey(group_id="g", topic_id=bytes(16), partition=0), 0)
 
 
 def share_value(*batches: tuple[int, int, int]) -> bytes:
-    made = ShareUpdateValue.StateBatch
     value = ShareUpdateValue(
         snapshot_epoch=0,
         leader_epoch=0,
         start_offset=0,
         state_batches=[
-            made(first_offset=first, last_offset=last, delivery_state=state, delivery_count=1)
+            StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=1)
             for first, last, state in batches
         ],
     )
@@ -74,7 +71,7 @@ def test_problem_of_a_record(topic: str, key: bytes | None, value: bytes | None,
 @pytest.mark.parametrize(
     ("key", "value", "text"),
     [
-        (EPOCH_KEY[:4], EPOCH_VALUE, "ConsumerGroupMetadata"),
+        (EPOCH_KEY[:4], EPOCH_VALUE, "GroupKey.group_id"),
         (EPOCH_KEY, EPOCH_VALUE[:4], "ConsumerGroupMetadata"),
         (EPOCH_KEY, b"\0\7" + EPOCH_VALUE[2:], "value version 7, expected 0 to 0"),
         (EPOCH_KEY, b"\0", "value of 1 bytes"),

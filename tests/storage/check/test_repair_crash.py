@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats
 from ottla.storage.check.directory import Verification
 from ottla.storage.check.repair import Options, Repair, Step, backup_place
 from ottla.storage.errors import StorageError
@@ -215,7 +215,7 @@ def read(files: SimulatedFiles, topic: str, partition: int) -> list[tuple[int, b
     offset, end = log.log_start_offset, log.log_end_offset
     while offset < end:
         data = bytes(log.read(offset, 1 << 20).records)
-        for position, header in batch.headers(data):
+        for position, header in formats.headers(data):
             found += [(record.offset, record.value) for record in batch.records(data, position)]
             offset = header.next_offset
     assert log.append(make(b"next"), now_ms=0).base_offset == end

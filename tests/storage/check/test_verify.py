@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ottla.protocol.records import batch
 from ottla.storage import inspect
-from ottla.storage.check.directory import CHECKPOINTS, Finding, Verification
+from ottla.storage.check.directory import Finding, Verification
 from ottla.storage.check.partition import Circumstances, Walk
 from ottla.storage.errors import StorageError
 from ottla.storage.format import checkpoint, clean_close
@@ -169,7 +169,7 @@ def test_kafkas_directories_have_no_finding(name: str, deep: bool) -> None:
 def test_damage_outside_partitions_of_kafkas_directory_is_found(tmp_path: Path) -> None:
     ends = kafkas_directory(tmp_path)
     key = ("transactions", 0)
-    for name in CHECKPOINTS:
+    for name in checkpoint.OF_DIRECTORY:
         was = (tmp_path / name).read_bytes()
         for offset in (-1, ends[key] + 1):
             known = checkpoint.read_offsets(DiskFiles(), str(tmp_path / name))

@@ -53,7 +53,7 @@ def test_last_record_of_each_key_stays_at_its_offset():
     done = clean_once(files, 0, 6)
     assert rows(files) == [(3, A, W), (4, C, V), (5, B, W), (6, A, X)]
     assert entries_of(files, 6) == active and bases(files) == [0, 6]
-    assert done == Cleaned(6, 3, 6, done.read_bytes, done.written_bytes, 6, 3)
+    assert done == Cleaned(6, 3, done.read_bytes, done.written_bytes, 6, 3)
     assert done.read_bytes > done.written_bytes == sum(len(entry) for _, entry in entries_of(files, 0))
 
 

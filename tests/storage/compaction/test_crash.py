@@ -6,7 +6,7 @@ import errno
 import random
 from collections.abc import Callable
 
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Record
 from ottla.protocol.records.validate import Rules
 from ottla.storage.compaction.compaction import Clean, Cleaned, Group, SegmentFacts, active_producers, clean
@@ -46,7 +46,7 @@ def what(log: PartitionLog, files: SimulatedFiles, first_dirty: int, now_ms: int
         for s in log.segments[:-1]
     )
     return Clean(
-        FOLDER, segments, first_dirty, log.active_segment_offset, now_ms, 100, active_producers(log.producers()),
+        FOLDER, segments, first_dirty, log.segments[-1].base_offset, now_ms, 100, active_producers(log.producers()),
         segment_bytes=1200, index_interval_bytes=100, dedupe_buffer_bytes=24 * 6,
     )  # fmt: skip
 
@@ -61,7 +61,7 @@ def one_pass(log: PartitionLog, files: SimulatedFiles, first_dirty: int = 0, now
 
 def all_passes(log: PartitionLog, files: SimulatedFiles, now_ms: int = NOW) -> None:
     dirty = 0
-    while dirty < log.active_segment_offset:
+    while dirty < log.segments[-1].base_offset:
         dirty = one_pass(log, files, dirty, now_ms)
 
 
@@ -72,7 +72,7 @@ def stored(files: SimulatedFiles, log: PartitionLog) -> list[Row]:
     while offset < log.log_end_offset:
         data = bytes(log.read(offset, 1 << 20).records)
         assert data
-        for position, header in batch.headers(data):
+        for position, header in formats.headers(data):
             seen += [(record.offset, record.key, record.value) for record in batch.records(data, position)]
             offset = header.next_offset
     assert seen == found
@@ -89,7 +89,7 @@ def check(files: SimulatedFiles, wanted: dict[bytes, bytes], end: int, sequences
     for now_ms in (NOW, NOW + 100):
         all_passes(log, files, now_ms)
         assert last_values(stored(files, log)) == wanted
-        closed = [row for row in rows(files) if row[0] < log.active_segment_offset]
+        closed = [row for row in rows(files) if row[0] < log.segments[-1].base_offset]
         assert len({row[1] for row in closed}) == len(closed)
     # The tombstones have expired: they remain only in the active segment.
     assert all(row[2] is not None for row in closed)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.protocol.limits import INT64_MAX
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import BatchHeader, Record
 from ottla.storage.compaction.rewrite import (
     LIMITS,
@@ -64,14 +64,14 @@ def written(files: SimulatedFiles, base: int = 0, suffix: str = ".log") -> bytes
 
 
 def batches_of(data: bytes) -> list[BatchHeader]:
-    headers = list(batch.headers(data))
+    headers = list(formats.headers(data))
     assert all(batch.crc_matches(data, position, header) for position, header in headers)
     assert sum(header.size_bytes for _, header in headers) == len(data)
     return [header for _, header in headers]
 
 
 def rows(data: bytes) -> list[Row]:
-    found = [record for position, _ in batch.headers(data) for record in batch.records(data, position)]
+    found = [record for position, _ in formats.headers(data) for record in batch.records(data, position)]
     return [(record.offset, record.key, record.value, record.timestamp) for record in found]
 
 

@@ -48,7 +48,7 @@ def test_filtered_entries_equal_kafkas(rule: str, name: str, batches: list[list[
     written = (tmp_path / path.name).read_bytes()
     assert len(written) == made.size_bytes
     assert shown(written) == batches
-    assert all(batch.crc_matches(written, position, header) for position, header in batch.headers(written))
+    assert all(batch.crc_matches(written, position, header) for position, header in formats.headers(written))
     assert records_of(written) == [record for record in records_of(source) if stays(rule, record.offset)]
 
 

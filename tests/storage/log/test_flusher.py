@@ -5,10 +5,14 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from ottla.storage.config import LogConfig
 from ottla.storage.errors import StorageError
+from ottla.storage.format.checkpoint import LEADER_EPOCH
+from ottla.storage.io.files import DiskFile, DiskFiles
 from ottla.storage.partition_log import PartitionLog
 from ottla.storage.segments.segment import Segment
 from ottla_testing.patience import PATIENCE_S
@@ -150,3 +154,37 @@ def test_bytes_written_after_the_end_by_others_are_cut_at_close() -> None:
     log.close()
     assert files.size(path) == log.size_bytes
     assert values(open_log(files)) == [b"1", b"2"]
+
+
+def test_files_that_recovery_left_unsynced_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file opened and closed again on the loop, as for retention, would be closed while another thread syncs it."""
+    config = LogConfig(segment_bytes=100)
+    log = open_log(DiskFiles(), tmp_path, config=config)
+    for value in (b"1", b"2", b"3"):
+        appended(log, value)
+    log.abandon()
+    (tmp_path / LEADER_EPOCH).unlink()  # recovery reads all segments for the epochs and closes them
+    log = open_log(DiskFiles(), tmp_path, config=config, clean=False)
+    segment = log.segments[0]
+    syncing, looked = threading.Event(), threading.Event()
+    largest, sync = Segment.largest_timestamp, DiskFile.sync
+
+    def paused(file: DiskFile) -> None:
+        syncing.set()
+        assert looked.wait(PATIENCE_S)
+        sync(file)
+
+    points: list[int] = []
+    flush = threading.Thread(target=lambda: points.append(log.flush()))
+
+    def slow(looked_at: Segment) -> tuple[int, int]:
+        flush.start()
+        assert syncing.wait(PATIENCE_S)
+        return largest(looked_at)
+
+    monkeypatch.setattr(DiskFile, "sync", paused)
+    monkeypatch.setattr(Segment, "largest_timestamp", slow)
+    segment.times_ms()
+    looked.set()
+    flush.join(PATIENCE_S)
+    assert points == [3]

@@ -80,7 +80,7 @@ def test_deletion_stops_at_the_held_offset(files: SimulatedFiles) -> None:
 def test_roll_is_reported(files: SimulatedFiles) -> None:
     log = open_log(files, config=LogConfig(segment_bytes=200))
     ends: list[int] = []
-    log.on_roll = lambda: ends.append(log.active_segment_offset)
+    log.on_roll = lambda: ends.append(log.segments[-1].base_offset)
     fill(log, 6)
     bases = sorted(int(name[:20]) for name in files.list(FOLDER) if name.endswith(".log"))
     assert ends == bases[1:] and len(ends) > 1

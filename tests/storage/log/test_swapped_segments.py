@@ -111,7 +111,7 @@ def test_swap_of_other_than_consecutive_closed_segments_is_refused(files: Simula
     bases = [segment.base_offset for segment in log.segments[:-1]]
     old = {
         "not the first": bases[1:3],
-        "with the newest": [*bases, log.active_segment_offset],
+        "with the newest": [*bases, log.segments[-1].base_offset],
         "with a hole": [bases[0], bases[2]],
         "none": [],
     }[wrong]

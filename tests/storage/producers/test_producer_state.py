@@ -13,26 +13,24 @@ from ottla.storage.producers.producer_state import (
     DAY_MS,
     SEQUENCE_SPACE,
     CachedBatch,
-    Duplicate,
-    DuplicateWithoutOffset,
     Fenced,
     OutOfOrder,
     Producer,
     ProducerRules,
     RuleOutcome,
-    Unknown,
+    advance,
     expires_ms,
     follow,
     forget_below,
     forget_expired,
     judge,
     remember,
-    replay,
 )
 from ottla_testing.each import each
 
 MAX = SEQUENCE_SPACE - 1
 CONTROL = 0x30
+DUPLICATE = RuleOutcome.DUPLICATE_SEQUENCE
 
 
 def header(
@@ -62,18 +60,16 @@ SIX = producer(*((10 * number, 10) for number in range(6)))
         pytest.param(SIX, header(60, epoch=4), Fenced(5), id="older epoch, next in sequence"),
         pytest.param(SIX, header(50, 10, epoch=4), Fenced(5), id="older epoch, same sequences"),
         pytest.param(None, header(0, 3), ACCEPT, id="unknown, begins with 0"),
-        pytest.param(None, header(1), Unknown(), id="unknown, begins later"),
+        pytest.param(None, header(1), RuleOutcome.UNKNOWN, id="unknown, begins later"),
         pytest.param(SIX, header(0, epoch=6), ACCEPT, id="newer epoch, begins with 0"),
         pytest.param(SIX, header(60, epoch=6), OutOfOrder(0), id="newer epoch, sequence continues"),
         pytest.param(MARKER_ONLY, header(0), ACCEPT, id="marker only, begins with 0"),
         pytest.param(MARKER_ONLY, header(1), OutOfOrder(0), id="marker only, begins later"),
         pytest.param(MARKER_ONLY, header(0, epoch=4), Fenced(5), id="marker only, older epoch"),
         pytest.param(SIX, header(60, 4), ACCEPT, id="next in sequence"),
-        pytest.param(SIX, header(50, 10), Duplicate(CachedBatch(50, 59, 150, 159, 1050)), id="copy of the newest"),
-        pytest.param(
-            SIX, header(10, 10), Duplicate(CachedBatch(10, 19, 110, 119, 1010)), id="copy of the oldest cached"
-        ),
-        pytest.param(SIX, header(0, 10), DuplicateWithoutOffset(), id="below the cache"),
+        pytest.param(SIX, header(50, 10), CachedBatch(50, 59, 150, 159, 1050), id="copy of the newest"),
+        pytest.param(SIX, header(10, 10), CachedBatch(10, 19, 110, 119, 1010), id="copy of the oldest cached"),
+        pytest.param(SIX, header(0, 10), DUPLICATE, id="below the cache"),
         pytest.param(SIX, header(10, 9), OutOfOrder(60), id="part of a cached batch"),
         pytest.param(SIX, header(55, 5), OutOfOrder(60), id="ends with the newest, begins inside"),
         pytest.param(SIX, header(59, 1), OutOfOrder(60), id="the last sequence alone"),
@@ -87,14 +83,17 @@ SIX = producer(*((10 * number, 10) for number in range(6)))
         pytest.param(
             producer((MAX - 1, 4)),
             header(MAX - 1, 4),
-            Duplicate(CachedBatch(MAX - 1, 1, 100, 103, 1000 + MAX - 1)),
+            CachedBatch(MAX - 1, 1, 100, 103, 1000 + MAX - 1),
             id="copy of a wrapped batch",
         ),
         pytest.param(producer((MAX - 1, 4)), header(MAX), OutOfOrder(2), id="inside, across the end"),
         pytest.param(producer((MAX - 1, 4)), header(MAX, 4), OutOfOrder(2), id="overlaps across the end"),
         pytest.param(producer((0, 1)), header(2**30), OutOfOrder(1), id="half a circle ahead is a gap"),
         pytest.param(
-            producer((0, 1)), header(2**30 + 2), DuplicateWithoutOffset(), id="half a circle plus one ahead is below"
+            producer((0, 1)),
+            header(2**30 + 2),
+            DUPLICATE,
+            id="half a circle plus one ahead is below",
         ),
     ],
 )
@@ -107,9 +106,14 @@ def test_rules_of_ottlas_profile(known: Producer | None, batch: BatchHeader, exp
     [
         (ProducerRules(unknown_producer=RuleOutcome.ACCEPT), None, header(9), ACCEPT),
         (ProducerRules(unknown_producer=RuleOutcome.OUT_OF_ORDER), None, header(9), OutOfOrder(0)),
-        (ProducerRules(marker_only=RuleOutcome.UNKNOWN), MARKER_ONLY, header(9), Unknown()),
+        (ProducerRules(marker_only=RuleOutcome.UNKNOWN), MARKER_ONLY, header(9), RuleOutcome.UNKNOWN),
         (ProducerRules(below_cache=RuleOutcome.OUT_OF_ORDER), SIX, header(0, 10), OutOfOrder(60)),
-        (ProducerRules(inside_cache=RuleOutcome.DUPLICATE_SEQUENCE), SIX, header(10, 9), DuplicateWithoutOffset()),
+        (
+            ProducerRules(inside_cache=DUPLICATE),
+            SIX,
+            header(10, 9),
+            DUPLICATE,
+        ),
         # independent of the rules
         (ProducerRules(unknown_producer=RuleOutcome.ACCEPT), SIX, header(61), OutOfOrder(60)),
         (ProducerRules(below_cache=RuleOutcome.OUT_OF_ORDER), SIX, header(59, 2), OutOfOrder(60)),
@@ -155,9 +159,16 @@ def test_producers_below_the_log_start_are_removed_after_a_day_without_expiratio
     assert expires_ms(producers, 1000, hour) == expires_ms(producers, 0, hour) == SIX.last_timestamp_ms + 3_600_000
 
 
-def test_replay_skips_batches_below_the_log_start():
+def test_batches_below_the_log_start_are_skipped():
     # dropped at offset 10, the producer started again: its earlier batches must not count as duplicates
     headers = [header(0, 5, offset=0), header(5, 5, offset=5), header(0, 5, offset=10)]
+
+    def replay(headers: list[BatchHeader], log_start_offset: int) -> dict[int, Producer]:
+        producers: dict[int, Producer] = {}
+        for batch in headers:
+            advance(producers, batch, log_start_offset)
+        return producers
+
     assert replay(headers, 10)[7].batches == (CachedBatch(0, 4, 10, 14, 1000),)
     assert judge(replay(headers, 10)[7], header(5, 5)) is ACCEPT
     assert len(replay(headers, 9)[7].batches) == 2  # a batch across the log start is there
@@ -179,9 +190,9 @@ def test_any_batches_are_accepted_once_and_retries_of_the_last_five_detected(sta
     for age, batch in enumerate(reversed(batches)):
         verdict = judge(known, batch)
         if age < CACHED_BATCHES:
-            assert isinstance(verdict, Duplicate) and verdict.of.base_offset == batch.base_offset
+            assert isinstance(verdict, CachedBatch) and verdict.base_offset == batch.base_offset
         else:
-            assert verdict == DuplicateWithoutOffset()
+            assert verdict == DUPLICATE
 
 
 @given(

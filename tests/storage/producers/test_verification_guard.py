@@ -9,12 +9,11 @@ from ottla.storage.errors import FencedProducer
 from ottla.storage.producers.producer_state import (
     ACCEPT,
     CachedBatch,
-    Duplicate,
     Fenced,
     Misplaced,
     OutOfOrder,
     Producer,
-    Unknown,
+    RuleOutcome,
     Verdict,
 )
 from ottla.storage.producers.verification_guard import IN_TRANSACTION, KEPT_MS, Guard, Guards, judge_transaction
@@ -22,7 +21,7 @@ from ottla_testing.storage.batches import make, open_log
 from ottla_testing.storage.simulated_files import SimulatedFiles
 
 ID, TRANSACTIONAL, PLAIN = 7, 0x10, 0
-COPY = Duplicate(CachedBatch(0, 0, 5, 5, 1000))
+COPY = CachedBatch(0, 0, 5, 5, 1000)
 CACHED = (CachedBatch(3, 3, 8, 8, 1000),)
 
 
@@ -73,7 +72,7 @@ REFUSED = Anywhere()
         (None, header(), ACCEPT, IN_TRANSACTION, REFUSED),
         (known(), header(9), OutOfOrder(4), IN_TRANSACTION, REFUSED),
         (known(), header(9), OutOfOrder(4), guard(), OutOfOrder(4)),
-        (None, header(3), Unknown(), guard(lowest=3), Unknown()),
+        (None, header(3), RuleOutcome.UNKNOWN, guard(lowest=3), RuleOutcome.UNKNOWN),
         # after one that may be retried
         (None, header(3), ACCEPT, guard(lowest=3), ACCEPT),
         (None, header(4), ACCEPT, guard(lowest=3), OutOfOrder(3)),
