@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..protocol.records import formats
 from ..protocol.records.batch import MAGIC, BatchHeader
 from ..protocol.records.errors import CorruptRecords
-from ..protocol.records.formats import crc_matches, read_header
-from ..protocol.records.layout import LENGTH_AT, PREFIX_BYTES
 from .config import LogConfig
-from .errors import StorageError
+from .errors import StorageError, storage_errors
 from .format.index import MAX_RELATIVE_OFFSET, TIME_ENTRY_BYTES
 from .log.append_plan import must_roll
 from .log.availability import when_available
 from .partition_log import PartitionLog
 from .producers import txn_index
-from .producers.producer_state import advance
 from .segments.segment import SUFFIXES, Segment
 
 
@@ -41,14 +39,12 @@ class FollowerLog(PartitionLog):
         self.log_end_offset = self.log_start_offset = offset
         self._flusher.forget(gone)
         self._segments = self._segments[-1:]
-        try:
+        with storage_errors(f"cannot begin {self._directory} at {offset}"):
             for segment in gone:
                 segment.close()
                 for suffix in SUFFIXES[::-1]:
                     if self._files.exists(segment.path(suffix)):
                         self._files.remove(segment.path(suffix))
-        except OSError as error:
-            raise StorageError(f"cannot begin {self._directory} at {offset}: {error}") from error
 
     def last_batch(self) -> bytes:
         """Returns the newest batch as it is stored; empty if the log has none. Raises StorageError."""
@@ -106,11 +102,9 @@ class FollowerLog(PartitionLog):
         if any(header.is_transactional for header in headers):
             self._transactions.know()
         for header in headers:
-            marker = txn_index.read_marker(data, position, header)
-            if marker is not None and (entry := txn_index.aborted(marker, header, known)) is not None:
+            start, rules = self.log_start_offset, self.config.producer_rules
+            if (entry := txn_index.apply(data, position, header, known, start, rules)) is not None:
                 aborted.append(entry)
-            epoch = marker.coordinator_epoch if marker is not None else -1
-            advance(known, header, self.log_start_offset, self.config.producer_rules, epoch)
             if header.is_transactional and (after := known.get(header.producer_id)) is not None:
                 self._transactions.note(header, after, self.high_watermark)
             position += header.size_bytes
@@ -121,19 +115,13 @@ class FollowerLog(PartitionLog):
 def sound_batches(records: memoryview, end_offset: int) -> list[BatchHeader]:
     """Returns the headers of the whole batches. Raises CorruptRecords like `FollowerLog.append_fetched`."""
     found: list[BatchHeader] = []
-    position = 0
-    while position + PREFIX_BYTES <= len(records):
-        length = int.from_bytes(records[position + LENGTH_AT : position + PREFIX_BYTES], "big", signed=True)
-        if length > 0 and position + PREFIX_BYTES + length > len(records):
-            break
-        header = read_header(records, position)
-        if not crc_matches(records, position, header):
+    for position, header in formats.headers(records):
+        if not formats.crc_matches(records, position, header):
             raise CorruptRecords(f"the CRC of the batch at offset {header.base_offset} is wrong")
         if header.base_offset < end_offset or header.last_offset_delta < 0:
             raise CorruptRecords(f"a batch at offset {header.base_offset} where the log ends at {end_offset}")
         found.append(header)
         end_offset = header.next_offset
-        position += header.size_bytes
     return found
 
 

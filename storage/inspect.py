@@ -12,15 +12,12 @@ only, when a file or folder cannot be opened.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import Protocol
 
-from ..protocol.limits import INT32_MAX
 from ..protocol.named import NamedTuple
 from ..protocol.records import formats
 from ..protocol.records.batch import HEADER_BYTES, MAX_DECOMPRESSED_BYTES, BatchHeader
@@ -30,14 +27,12 @@ from ..protocol.records.layout import CRC_FROM, LEGACY_CRC_FROM, MAGIC_AT, MIN_B
 from . import restore
 from .errors import StorageError
 from .format import checkpoint
-from .format.file_names import RESTORE
-from .io.files import DiskFiles, Files
+from .format.file_names import RESTORE, offsets_in, partition_of
+from .io.files import DiskFile, DiskFiles, File, Files
 
 WINDOW_BYTES = 1 << 20
 ENTRY_BYTES_MAX = 256 << 20  # a larger entry is not decoded; no broker accepts one
 
-_LOG_NAME = re.compile(r"([0-9]{20})\.log")
-_PARTITION_NAME = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _DIRECTORY_FILES = {
     "meta.properties",
     checkpoint.RECOVERY_POINT,
@@ -117,36 +112,20 @@ class BytesSource:
         return self._data[position : position + length]
 
 
-class _InspectedFile:
+class _InspectedFile(DiskFile):
     """A file of `InspectionFiles`. A read returns less if the file became shorter."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def size(self) -> int:
-        return os.fstat(self._fd).st_size
+    __slots__ = ()
 
     def read(self, position: int, length: int) -> bytes:
         return os.pread(self._fd, length, position)
-
-    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        raise OSError(errno.EROFS, "opened for reading")
-
-    def truncate(self, size: int) -> None:
-        raise OSError(errno.EROFS, "opened for reading")
-
-    def sync(self) -> None:
-        raise OSError(errno.EROFS, "opened for reading")
-
-    def close(self) -> None:
-        os.close(self._fd)
 
 
 class InspectionFiles(DiskFiles):
     """The real disk for inspection: files are opened for reading only, and never mapped."""
 
-    def open(self, path: str, *, create: bool = False) -> _InspectedFile:
-        return _InspectedFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    def open(self, path: str, *, create: bool = False) -> File:
+        return _InspectedFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
 
 INSPECTION_FILES = InspectionFiles()
@@ -161,6 +140,19 @@ class FileSource:
             self.size = self._file.size()
         except OSError as error:
             raise StorageError(f"cannot read {os.fspath(path)}: {error.strerror}") from error
+
+    @classmethod
+    @contextlib.contextmanager
+    def if_exists(cls, path: str, files: Files = INSPECTION_FILES) -> Generator[FileSource | None]:
+        """Opens a file for the duration of the context; yields None if it does not exist."""
+        source = None
+        try:
+            source = cls(path, files)
+        except StorageError:
+            if files.exists(path):
+                raise
+        with source or contextlib.nullcontext():
+            yield source
 
     def read(self, position: int, length: int) -> bytes:
         length = min(length, self.size - position)
@@ -226,14 +218,16 @@ def segment(
         yield from entries(source, check_crc=check_crc, open_wrappers=open_wrappers)
 
 
-def sound_records(path: str | os.PathLike[str], files: Files = INSPECTION_FILES) -> Iterator[formats.Record]:
-    """Yields the records of a segment, without those of control batches and of entries that are damaged or larger than
-    ENTRY_BYTES_MAX. Raises StorageError if it cannot be opened, OSError."""
+def sound_records(
+    path: str | os.PathLike[str], files: Files = INSPECTION_FILES, start: int = 0
+) -> Iterator[formats.Record]:
+    """Yields the records of a segment from the entry with the offset `start` on, without those of control batches and
+    of entries that are damaged or larger than ENTRY_BYTES_MAX. Raises StorageError if it cannot be opened, OSError."""
     with FileSource(path, files) as source:
         for found in entries(source):
             if isinstance(found, Damage) or not found.crc_ok or found.header.is_control:
                 continue
-            if found.size_bytes > ENTRY_BYTES_MAX:
+            if found.last_offset < start or found.size_bytes > ENTRY_BYTES_MAX:
                 continue
             try:
                 yield from formats.records(source.read(found.position, found.size_bytes))
@@ -331,12 +325,6 @@ class PartitionFolder(NamedTuple):
     segments: tuple[SegmentFile, ...]
 
 
-def partition_of(folder_name: str) -> tuple[str, int] | None:
-    """Returns (topic, partition) of a folder by its name; None for a folder that is set aside, and for any other."""
-    match = _PARTITION_NAME.fullmatch(folder_name)
-    return (match[1], int(match[2])) if match and int(match[2]) <= INT32_MAX else None
-
-
 def followed(path: str) -> str:
     """Returns the absolute path, or for a link to a partition's folder under another name the path of that folder."""
     path = os.path.abspath(path)
@@ -393,14 +381,12 @@ def _segments(folder: str, files: Files) -> tuple[SegmentFile, ...]:
     for a folder without read permission, which must not count as empty."""
     found: list[SegmentFile] = []
     try:
-        for name in files.list(folder):
-            match = _LOG_NAME.fullmatch(name)
-            path = os.path.join(folder, name)
-            if match:
-                with contextlib.suppress(FileNotFoundError):
-                    found.append(SegmentFile(int(match[1]), path, files.size(path)))
+        for base_offset in offsets_in(files.list(folder), ".log"):
+            path = os.path.join(folder, f"{base_offset:020d}.log")
+            with contextlib.suppress(FileNotFoundError):
+                found.append(SegmentFile(base_offset, path, files.size(path)))
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
         raise StorageError(f"cannot read {folder}: {error.strerror}") from error
-    return tuple(sorted(found))
+    return tuple(found)

@@ -131,19 +131,10 @@ def plan(
     if cluster_id is not None and not _CLUSTER_ID.fullmatch(cluster_id):
         raise ImageError(f"CLUSTER_ID {cluster_id!r}: expected 1 to 255 of the characters a-z A-Z 0-9 . _ -")
     unknown = tuple(sorted(name for name in env if name.startswith("OTTLA_") and name not in OWN_VARIABLES))
-    serves = _serves(env.get(ROLES, known.get(_config(ROLES), "")))
-    return Launch(tuple(arguments), env, cluster_id, unknown, serves)
-
-
-def _serves(roles: str) -> bool:
-    """Returns whether process.roles includes a broker; unset means a ZooKeeper-mode broker."""
+    given = known.get(ROLES.removeprefix("KAFKA_").lower().replace("_", "."), "")
+    roles = env.get(ROLES, given)  # unset means a ZooKeeper-mode broker
     named = {role.strip().lower() for role in roles.split(",") if role.strip()}
-    return named != {CONTROLLER_ROLE}
-
-
-def _config(variable: str) -> str:
-    """Returns the config name of a `KAFKA_*` variable without double underscores."""
-    return variable.removeprefix("KAFKA_").lower().replace("_", ".")
+    return Launch(tuple(arguments), env, cluster_id, unknown, named != {CONTROLLER_ROLE})
 
 
 def listeners_of(advertised: str) -> str:
@@ -162,25 +153,27 @@ def listeners_of(advertised: str) -> str:
 
 
 def format_directory(options: ServeOptions, cluster_id: str) -> str | None:
-    """Formats new data directories with a cluster id and returns None. Raises StorageError.
+    """Formats new data directories with a cluster id and returns None. Raises ImageError.
 
     If one of them is formatted already, nothing is changed and its cluster id is returned.
     """
     from ..storage import restore
-    from ..storage.format.file_names import META_PROPERTIES
-    from ..storage.format.meta_properties import parse_meta_properties
+    from ..storage.errors import StorageError
+    from ..storage.format.meta_properties import read_meta_properties
     from ..storage.io.files import DiskFiles
     from ..storage.log_dir.directory import DataDirectory
 
     files = DiskFiles()
-    restore.finish(files, options.data_dirs)  # an interrupted restore may have moved meta.properties away
-    for path in options.data_dirs:
-        place = os.path.join(path, META_PROPERTIES)
-        with contextlib.suppress(OSError):  # the broker reports an unreadable one at its start
-            return parse_meta_properties(files.read_bytes(place), place).get("cluster.id", "")
-    node_id = options.config["node.id"] if options.config.is_set("node.id") else options.node_ids[0]
-    # The broker copies the cluster id to the other directories at its start.
-    DataDirectory.open(files, options.data_dirs[0], node_id=node_id, cluster_id=cluster_id).close()
+    try:
+        restore.finish(files, options.data_dirs)  # an interrupted restore may have moved meta.properties away
+        for path in options.data_dirs:
+            with contextlib.suppress(OSError):  # the broker reports an unreadable one at its start
+                return read_meta_properties(files, path).get("cluster.id", "")
+        node_id = options.config["node.id"] if options.config.is_set("node.id") else options.node_ids[0]
+        # The broker copies the cluster id to the other directories at its start.
+        DataDirectory.open(files, options.data_dirs[0], node_id=node_id, cluster_id=cluster_id).close()
+    except StorageError as error:
+        raise ImageError(str(error)) from error
     return None
 
 
@@ -273,15 +266,11 @@ def _launch(assignments: Sequence[str] = ()) -> Launch:
 
 
 def _take_cluster_id(launch: Launch) -> None:
-    from ..storage.errors import StorageError
     from .serve import parse_serve
 
     if launch.cluster_id is None:
         return
-    try:
-        found = format_directory(parse_serve(launch.arguments, launch.environ)[0], launch.cluster_id)
-    except StorageError as error:
-        raise ImageError(str(error)) from error
+    found = format_directory(parse_serve(launch.arguments, launch.environ)[0], launch.cluster_id)
     if found not in (None, launch.cluster_id):
         from ..broker.logs import get_logger
 
@@ -311,17 +300,13 @@ def storage(arguments: Sequence[str]) -> int:
 
         print(encode_id(new_id()))
         return 0
-    from ..storage.errors import StorageError
     from .serve import parse_serve
 
     _apply_umask()
     launch = _launch([f"CLUSTER_ID={parsed.cluster_id}"])
     options = parse_serve(launch.arguments, launch.environ)[0]
     path = options.data_dirs[0]
-    try:
-        found = format_directory(options, parsed.cluster_id)
-    except StorageError as error:
-        raise ImageError(str(error)) from error
+    found = format_directory(options, parsed.cluster_id)
     if found is None:
         print(f"Formatting {path} with cluster id {parsed.cluster_id}.")
     elif parsed.ignore_formatted:

@@ -3,7 +3,7 @@
 Owns the command line, the choice of topics, and their metadata: a topic is in the directory's metadata log, with the
 source's id and configs, before its first record is copied. Retention is turned off in the copy (retention.ms and
 retention.bytes are -1). A later run resumes at the log end offsets of the copies. No broker may use the directory
-during a run. `client/mirror.py` fetches a partition, `storage/follower_log.py` stores it.
+during a run. `storage/follower_log.py` stores the fetched batches: offsets and old message formats are kept (KIP-724).
 Exit code 0; 1 if a partition could not be copied; 2 for wrong arguments.
 """
 
@@ -13,24 +13,29 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..broker.clock import wall_ms
 from ..broker.config.log_config import log_config
+from ..broker.config.resource_types import TOPIC
 from ..broker.config.values import Config, TopicConfig
 from ..broker.errors import ConfigError
-from ..broker.metadata.adopted_data import AdoptedTopic, partition_record
+from ..broker.metadata.adopted_data import AdoptedTopic
 from ..broker.metadata.kraft_image import Image, ImageTopic
 from ..broker.metadata.log import MetadataLog
-from ..broker.metadata.topics import INTERNAL_TOPICS, RESOURCE_TOPIC
-from ..broker.replica.log_dirs import LogDir, LogDirs
+from ..broker.metadata.topic_records import partition_record
+from ..broker.metadata.topics import INTERNAL_TOPICS
+from ..broker.replica.assignment import Assignment
+from ..broker.replica.log_dirs import LogDirs
 from ..client.admin.admin import Admin, ConfigResource, ConfigSource, ResourceType, TopicDescription, checked
-from ..client.mirror import Copied, Diverged, Mirror
+from ..client.consumer.list_offsets import EARLIEST
 from ..client.net.cluster import Cluster
 from ..client.net.errors import ClientError
 from ..client.net.options import ClientOptions
+from ..client.net.retry import retry
+from ..client.producer.log_tail import Fetched, LogTail
 from ..protocol.arguments import Parser, add_bootstrap, add_command_config
 from ..protocol.mistakes import complain
 from ..protocol.named import NamedTuple
@@ -42,18 +47,27 @@ from ..storage.errors import StorageError
 from ..storage.follower_log import FollowerLog
 from ..storage.io.files import DiskFiles
 from ..storage.log_dir.directory import DataDirectory, new_id
-from .command_line import FOUND_DAMAGE, printing, security_options
-from .disk.import_dir import open_metadata
+from .command_line import FOUND_DAMAGE, Write, printing, security_options
+from .disk.import_dir import open_metadata, opened
 
 PROGRAM = "ottla mirror"
 AT_ONCE = 4  # partitions copied concurrently
 REPORT_S = 2.0
 KEPT = {"retention.ms": "-1", "retention.bytes": "-1"}
 FLUSH_BYTES = 256 << 20  # appended to a partition between two syncs: the most to copy again after a crash
+FETCH_BYTES = 8 << 20
+FETCH_BYTES_MAX = 1 << 30  # of one batch, for brokers that send no batch larger than the requested size
+ATTEMPTS = 8  # for each request
+
+T = TypeVar("T")
 
 
 class Cannot(Exception):
     """Nothing can be copied; the text is one line."""
+
+
+class Diverged(Exception):
+    """The copy does not match the source: of another log, or written to by another program. Nothing was copied."""
 
 
 def mirror(arguments: Sequence[str]) -> int:
@@ -79,7 +93,7 @@ def mirror(arguments: Sequence[str]) -> int:
 
     source = Source(parsed.bootstrap_server, security_options(parser, parsed.command_config))
 
-    def run(write: Callable[[str], object]) -> int:
+    def run(write: Write) -> int:
         try:
             return asyncio.run(run_mirror(source, patterns, Path(parsed.data_dir), write))
         except (StorageError, ClientError, Cannot) as error:
@@ -99,30 +113,24 @@ async def run_mirror(
     source: Source,
     patterns: Sequence[re.Pattern[str]],
     directory: Path,
-    write: Callable[[str], object],
-    progress: Callable[[str], object] = lambda line: sys.stderr.write(line),
+    write: Write,
+    progress: Write = lambda line: sys.stderr.write(line),
 ) -> int:
     """Copies all matching topics and returns the exit code.
 
     Raises StorageError, ClientError or Cannot if nothing can be copied; a partition that fails is only reported.
     """
     topics = await read_source(source, patterns)
-    logs = LogDirs.open(DiskFiles(), [directory], None)
-    try:
+    with opened(DiskFiles(), [directory]) as logs:
         now_ms = wall_ms()
-        metadata = open_metadata(DiskFiles(), logs, now_ms)
-        targets = list(_placed(logs, metadata, topics, now_ms))
+        metadata, image = open_metadata(DiskFiles(), logs, now_ms)
+        targets = list(_placed(logs, metadata, image, topics, now_ms))
         cluster = Cluster(ClientOptions(bootstrap=source.bootstrap, **source.security))
         await cluster.start()
         try:
-            code = await _copy_all(cluster, targets, write, Progress(progress))
+            return await _copy_all(cluster, targets, write, Progress(progress))
         finally:
             await cluster.close()
-        logs.close()
-    except BaseException:
-        logs.release()
-        raise
-    return code
 
 
 # The source
@@ -174,36 +182,18 @@ async def read_source(source: Source, patterns: Sequence[re.Pattern[str]]) -> li
 
 
 class Target:
-    """A partition of the target directory; implements `client.mirror.Copy`."""
+    """A partition of the target directory."""
 
     def __init__(self, topic: str, index: int, log: FollowerLog, directory: DataDirectory, has_gaps: bool) -> None:
         self.topic = topic
         self.index = index
-        self._log = log
+        self.log = log
         self._directory = directory
-        self.is_compacted = log.config.rules.compacted
         self._has_gaps = has_gaps
         self._unsynced_bytes = 0
 
-    @property
-    def log_start_offset(self) -> int:
-        return self._log.log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        return self._log.log_end_offset
-
-    def begin_at(self, offset: int) -> None:
-        """Starts an empty copy at `offset`; see `FollowerLog.begin_at`."""
-        self._log.begin_at(offset, wall_ms())
-
-    def delete_records_before(self, offset: int) -> int:
-        """Raises the log start offset, and returns it. See `PartitionLog.delete_records_before`."""
-        return self._log.delete_records_before(offset)
-
-    def last_batch(self) -> bytes:
-        """Returns the newest batch as it is stored; see `FollowerLog.last_batch`."""
-        return self._log.last_batch()
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
 
     def append(self, records: bytes | memoryview) -> int:
         """Appends fetched batches and returns their number; see `FollowerLog.append_fetched`.
@@ -211,13 +201,13 @@ class Target:
         Before the first gap between offsets the partition is marked as compacted: recovery would take the gap for a
         loss of records.
         """
-        if not self._has_gaps and has_gap(records, self._log.log_end_offset):
-            self._directory.cleaned(self._log, self._log.log_start_offset)
+        if not self._has_gaps and has_gap(records, self.log.log_end_offset):
+            self._directory.cleaned(self.log, self.log.log_start_offset)
             self._has_gaps = True
-        count = self._log.append_fetched(records, now_ms=wall_ms())
+        count = self.log.append_fetched(records, now_ms=wall_ms())
         self._unsynced_bytes += len(records)
         if self._unsynced_bytes >= FLUSH_BYTES:
-            self._log.flush()
+            self.log.flush()
             self._unsynced_bytes = 0
         return count
 
@@ -235,11 +225,10 @@ def has_gap(records: bytes | bytearray | memoryview, offset: int) -> bool:
     return False
 
 
-def _placed(logs: LogDirs, metadata: MetadataLog, topics: Iterable[SourceTopic], now_ms: int) -> Iterable[Target]:
+def _placed(
+    logs: LogDirs, metadata: MetadataLog, image: Image, topics: Iterable[SourceTopic], now_ms: int
+) -> Iterable[Target]:
     """Opens the partitions of the topics, creating those that are missing. Raises StorageError, Cannot."""
-    image = Image()
-    for record in metadata.replay():
-        image.apply(record)
     known = {topic.name: topic for topic in image.topics.values()}
     config = Config()
     for topic in topics:
@@ -249,16 +238,16 @@ def _placed(logs: LogDirs, metadata: MetadataLog, topics: Iterable[SourceTopic],
         elif ZERO_UUID not in (topic.id, there.id) and there.id != topic.id and topic.id in image.topics:
             raise Cannot(f"{topic.name} has another topic id in the target, where the source's id is another topic's")
         _add_partitions(logs, metadata, topic, there, now_ms)
-        configs = image.configs.get((RESOURCE_TOPIC, topic.name), {})
+        configs = image.configs.get((TOPIC, topic.name), {})
         log_configs = log_config(TopicConfig(config, configs), config)
         for index in range(topic.partitions):
-            log_dir: LogDir = logs.directories[0]
-            log = log_dir.data.open_partition(
+            log_dir: DataDirectory = logs.directories[0]
+            log = log_dir.open_partition(
                 topic.name, index, topic_id=there.id, config=log_configs, now_ms=now_ms, kind=FollowerLog
             )
             assert isinstance(log, FollowerLog)
-            cleaned = log_dir.data.cleaner_offset(topic.name, index) is not None
-            yield Target(topic.name, index, log, log_dir.data, cleaned or log_configs.rules.compacted)
+            cleaned = log_dir.cleaner_offset(topic.name, index) is not None
+            yield Target(topic.name, index, log, log_dir, cleaned or log_configs.rules.compacted)
 
 
 def _add_topic(
@@ -275,14 +264,14 @@ def _add_topic(
     adopted = AdoptedTopic(topic.name, topic_id, configs, [])
     metadata.append(list(adopted.records(logs.node_id)), now_ms)
     made = image.topics[topic_id] = ImageTopic(topic.name, topic_id)
-    image.configs[RESOURCE_TOPIC, topic.name] = configs
+    image.configs[TOPIC, topic.name] = configs
     return made
 
 
 def _add_partitions(logs: LogDirs, metadata: MetadataLog, topic: SourceTopic, there: ImageTopic, now_ms: int) -> None:
-    place = logs.directories[0].id
+    place, alone = logs.directories[0].id, Assignment((logs.node_id,), (logs.node_id,), logs.node_id)
     missing = [index for index in range(topic.partitions) if index not in there.leader_epochs]
-    records = [partition_record(there.id, index, logs.node_id, place, 0) for index in missing]
+    records = [partition_record(there.id, index, alone, place) for index in missing]
     if records:
         metadata.append(records, now_ms)
         there.leader_epochs.update(dict.fromkeys(missing, 0))
@@ -294,7 +283,7 @@ def _add_partitions(logs: LogDirs, metadata: MetadataLog, topic: SourceTopic, th
 class Progress:
     """Prints the amount copied so far to stderr, at most every two seconds."""
 
-    def __init__(self, write: Callable[[str], object], now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, write: Write, now: Callable[[], float] = time.monotonic) -> None:
         self._write = write
         self._now = now
         self._printed_s = now()
@@ -307,26 +296,122 @@ class Progress:
             self._write(f"{PROGRAM}: {size(self._bytes)}, at {topic}-{partition}\n")
 
 
-async def _copy_all(
-    cluster: Cluster, targets: Sequence[Target], write: Callable[[str], object], progress: Progress
-) -> int:
+class Copied(NamedTuple):
+    """The amount copied, and the number of offsets that the source had deleted."""
+
+    batches: int
+    size_bytes: int
+    skipped: int
+
+
+class Mirror:
+    """Copies partitions of one cluster, also concurrently: each from the end of the copy, or from the source's log
+    start offset, up to the high watermark of the first response."""
+
+    def __init__(self, cluster: Cluster, progress: Progress) -> None:
+        self._cluster = cluster
+        self._tail = LogTail(cluster)
+        self._progress = progress
+
+    async def copy(self, to: Target) -> Copied:
+        """Copies a partition. Raises ClientError, Diverged, CorruptRecords, StorageError; batches copied before the
+        error stay."""
+        log = to.log
+        offset, skipped = await self._begin(to)
+        goal, batches, size_bytes, max_bytes = -1, 0, 0, FETCH_BYTES
+        while goal < 0 or offset < goal:
+            fetched = await self._fetch(to, offset, max_bytes)
+            goal = fetched.high_watermark if goal < 0 else goal
+            if offset >= goal or not len(fetched.records):  # the remaining offsets were removed by compaction
+                break
+            count = _append(to, fetched)
+            if count == 0 and max_bytes >= FETCH_BYTES_MAX:
+                raise ClientError(f"{to} at offset {offset}: no batch in a response of {FETCH_BYTES_MAX} bytes")
+            # Before Fetch v3 a batch larger than the requested size is cut (KIP-74).
+            max_bytes = FETCH_BYTES if count else max_bytes * 2
+            offset = max(offset, log.log_end_offset)
+            batches, size_bytes = batches + count, size_bytes + len(fetched.records)
+            self._progress(to.topic, to.index, len(fetched.records))
+            await asyncio.sleep(0)  # appending blocks the event loop: yields to the other copies
+        if not log.size_bytes:
+            log.begin_at(offset, wall_ms())
+        return Copied(batches, size_bytes, skipped)
+
+    async def _begin(self, to: Target) -> tuple[int, int]:
+        """Returns (offset to resume from, number of offsets after the copy's end that the source deleted).
+
+        Raises Diverged.
+        """
+        start = await self._again(to, lambda: self._tail.offset(to.topic, to.index, EARLIEST))
+        end = await self._again(to, lambda: self._tail.offset(to.topic, to.index))
+        if not to.log.size_bytes:
+            return start, 0
+        offset = to.log.log_end_offset
+        if offset > end:
+            raise Diverged(f"{to}: the copy ends at offset {offset}, the source at {end}")
+        if offset <= start:
+            return start, start - offset
+        last = to.log.last_batch()
+        there = _first_batch((await self._fetch(to, offset - 1, FETCH_BYTES)).records)
+        # Compaction may have removed the batch since, or made it smaller.
+        if there and there != last and (not to.log.config.rules.compacted or len(there) == len(last)):
+            raise Diverged(f"{to}: at offset {offset - 1} the copy has another batch than the source")
+        return offset, 0
+
+    async def _fetch(self, to: Target, offset: int, max_bytes: int) -> Fetched:
+        return await self._again(to, lambda: self._tail.fetch(to.topic, to.index, offset, max_bytes))
+
+    async def _again(self, to: Target, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Returns the result of `attempt`, retried with new metadata. Raises ClientError."""
+        backoff_s, expire = self._cluster.retry_backoff_s, self._cluster.expire
+        return await retry(attempt, backoff_s, attempts=ATTEMPTS, on_failure=lambda error: expire(to.topic))
+
+
+def _append(to: Target, fetched: Fetched) -> int:
+    """Appends the batches of a response. The log start offset may be inside the first batch."""
+    log, start = to.log, fetched.log_start_offset
+    if log.size_bytes:
+        return to.append(fetched.records)
+    try:
+        first = next((header.base_offset for _, header in formats.headers(fetched.records)), None)
+    except CorruptRecords:
+        first = None
+    if first is None:  # an incomplete batch
+        return 0
+    log.begin_at(min(first, start) if start >= 0 else first, wall_ms())
+    count = to.append(fetched.records)
+    if count and log.log_start_offset < start:
+        log.delete_records_before(start)
+    return count
+
+
+def _first_batch(records: bytes | memoryview) -> bytes:
+    try:
+        for position, header in formats.headers(records):
+            return bytes(records[position : position + header.size_bytes])
+    except CorruptRecords:
+        pass
+    return b""
+
+
+async def _copy_all(cluster: Cluster, targets: Sequence[Target], write: Write, progress: Progress) -> int:
     source = Mirror(cluster, progress)
     limit = asyncio.Semaphore(AT_ONCE)
     failed = False
 
     async def one(target: Target) -> None:
         nonlocal failed
-        name = f"{target.topic}-{target.index}"
+        log = target.log
         async with limit:
             try:
-                done: Copied = await source.copy(target.topic, target.index, target)
+                done = await source.copy(target)
             except (ClientError, Diverged, CorruptRecords, StorageError) as error:
                 failed = True
-                write(f"{name}: not copied beyond offset {target.log_end_offset}: {error}\n")
+                write(f"{target}: not copied beyond offset {log.log_end_offset}: {error}\n")
                 return
         gone = f", {done.skipped} earlier offsets were deleted at the source" if done.skipped else ""
         amount = f"{done.batches} batches, {done.size_bytes} bytes"
-        write(f"{name}: {done.log_start_offset}..{done.log_end_offset}, {amount} copied{gone}\n")
+        write(f"{target}: {log.log_start_offset}..{log.log_end_offset}, {amount} copied{gone}\n")
 
     await asyncio.gather(*(one(target) for target in targets))
     return FOUND_DAMAGE if failed else 0

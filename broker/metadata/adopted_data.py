@@ -7,19 +7,18 @@ others retention is off (`retention.ms=-1`) until a user sets it: a guess of sev
 from __future__ import annotations
 
 import os
-import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...protocol.internal_records.metadata_records import (
-    ConfigRecord,
     FeatureLevelRecord,
-    PartitionRecord,
     ProducerIdsRecord,
     TopicRecord,
 )
+from ...protocol.internal_records.metadata_values import TOPIC as METADATA_TOPIC
+from ...protocol.internal_records.metadata_values import TOPIC_ID as METADATA_TOPIC_ID
 from ...protocol.named import NamedTuple
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import formats
@@ -29,27 +28,22 @@ from ...storage import inspect
 from ...storage.config import LogConfig
 from ...storage.errors import StorageError
 from ...storage.format import checkpoint
+from ...storage.format.file_names import aside_name, offsets_in
 from ...storage.format.partition_metadata import FILE_NAME as PARTITION_METADATA
-from ...storage.io import random_ids
 from ...storage.io.files import Files
 from ...storage.log.recovery import LogCheckpoints
 from ...storage.log_dir.directory import DataDirectory
 from ...storage.partition_log import PartitionLog, TopicIdPartition
 from ...storage.producers import snapshot
+from ..config.resource_types import TOPIC
 from ..config.values import Config
 from ..logs import get_logger
-from ..replica.log_dirs import LogDir, LogDirs
-from .kraft_image import FileSource, Image
-from .log import TOPIC as METADATA_TOPIC
-from .log import TOPIC_ID as METADATA_TOPIC_ID
+from ..replica.assignment import Assignment
+from ..replica.log_dirs import LogDirs
+from .kraft_image import Image
 from .log import MetadataLog
-from .topics import (
-    RESOURCE_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    internal_configs,
-    is_internal,
-    new_topic_id,
-)
+from .topic_records import config_records, partition_record
+from .topics import TRANSACTION_STATE_TOPIC, internal_configs, is_internal, new_topic_id
 
 HOLES_MAX = 10_000  # limit of empty partitions created because a higher partition index exists
 # Producer ids that were allocated but never used in a write leave no trace; brokers allocate blocks of a thousand.
@@ -63,7 +57,7 @@ _TRANSACTION_VALUE = struct.Struct(">hq")  # version, producer id; the key is th
 class Folder(NamedTuple):
     """A partition folder. A `topic_id` of zeros means that it has none."""
 
-    log_dir: LogDir
+    log_dir: DataDirectory
     topic_id: bytes
     leader_epoch: int
 
@@ -87,10 +81,10 @@ class AdoptedTopic:
     def records(self, node_id: int) -> Iterator[Any]:
         """Yields the metadata records of the topic."""
         yield TopicRecord(name=self.name, topic_id=self.id)
-        for name, value in self.configs.items():
-            yield ConfigRecord(resource_type=RESOURCE_TOPIC, resource_name=self.name, name=name, value=value)
+        yield from config_records(TOPIC, self.name, {}, self.configs)
         for index, (directory, leader_epoch) in enumerate(self.partitions):
-            yield partition_record(self.id, index, node_id, directory, leader_epoch)
+            assignment = Assignment((node_id,), (node_id,), node_id, leader_epoch)
+            yield partition_record(self.id, index, assignment, directory)
 
 
 @dataclass
@@ -114,37 +108,21 @@ class Adopted:
             yield ProducerIdsRecord(broker_id=node_id, broker_epoch=-1, next_producer_id=self.next_producer_id)
 
 
-def partition_record(topic_id: bytes, index: int, node_id: int, directory: bytes, leader_epoch: int) -> PartitionRecord:
-    """Returns the record of a partition with one replica, which is the leader."""
-    return PartitionRecord(
-        partition_id=index,
-        topic_id=topic_id,
-        replicas=[node_id],
-        isr=[node_id],
-        removing_replicas=[],
-        adding_replicas=[],
-        leader=node_id,
-        leader_epoch=leader_epoch,
-        partition_epoch=0,
-        directories=[directory],
-    )
-
-
 # --- folders
 
 
-def find_folders(files: Files, directories: Sequence[LogDir]) -> Folders:
+def find_folders(files: Files, directories: Sequence[DataDirectory]) -> Folders:
     """Returns every partition folder except the metadata log's. Raises StorageError for a folder that is no partition,
     and for a duplicate.
     """
     found: Folders = {}
     for log_dir in directories:
-        for topic, index in log_dir.data.partitions():
+        for topic, index in log_dir.partitions():
             if topic == METADATA_TOPIC:
                 continue
             path = os.path.join(log_dir.path, f"{topic}-{index}")
             _check_folder(files, path)
-            folder = Folder(log_dir, log_dir.data.topic_id(topic, index), newest_epoch(files, path))
+            folder = Folder(log_dir, log_dir.topic_id(topic, index), newest_epoch(files, path))
             if (other := found.setdefault(topic, {}).get(index)) is not None:
                 raise StorageError(f"{path} and {other.path(topic, index)} are one partition: move one of them away")
             found[topic][index] = folder
@@ -194,7 +172,7 @@ def from_folders(
     files: Files, logs: LogDirs, folders: Folders, config: Config, random_uuid: Callable[[], bytes]
 ) -> Adopted:
     places = [
-        (topic, folder.path(topic, index), folder.log_dir.data.was_clean)
+        (topic, folder.path(topic, index), folder.log_dir.was_clean)
         for topic, found in folders.items()
         for index, folder in found.items()
     ]
@@ -222,8 +200,7 @@ def from_folders(
 
 def from_image(logs: LogDirs, folders: Folders, image: Image) -> Adopted:
     """Builds the metadata from that of a KRaft broker. Keeps its leader epochs: clients ignore older ones."""
-    others: list[Any] = [*image.broker_configs(logs.node_id), *image.credentials.values(), *image.acls.values()]
-    others += [*image.quotas.values(), *image.tokens.values()]
+    others: list[Any] = [*image.broker_configs(logs.node_id), *image.kept.values()]
     adopted = Adopted(next_producer_id=image.next_producer_id, others=others)
     for topic in sorted(image.topics.values(), key=lambda topic: topic.name):
         if sorted(topic.leader_epochs) != list(range(len(topic.leader_epochs))):
@@ -237,7 +214,7 @@ def from_image(logs: LogDirs, folders: Folders, image: Image) -> Adopted:
                 adopted.holes.append((topic.name, index))
             directory, leader_epoch = placed(logs, folder)
             places.append((directory, max(leader_epoch, topic.leader_epochs[index])))
-        configs = image.configs.get((RESOURCE_TOPIC, topic.name), {})
+        configs = image.configs.get((TOPIC, topic.name), {})
         adopted.topics.append(AdoptedTopic(topic.name, topic.id, configs, places))
     if len(adopted.holes) > HOLES_MAX:
         raise StorageError(f"{len(adopted.holes)} partitions of the metadata log are in no data directory")
@@ -255,7 +232,7 @@ def configs_unknown(topic: str, config: Config, *, is_cleaned: bool) -> dict[str
         return internal_configs(topic, config)
     if is_cleaned:
         return {"cleanup.policy": "compact"}
-    is_configured = any(config.is_set(name) for name in _RETENTION_CONFIGS if config.fact(name))
+    is_configured = any(map(config.is_set, _RETENTION_CONFIGS))
     return {} if is_configured else dict(RETENTION_OFF)
 
 
@@ -287,12 +264,8 @@ def next_producer_id(files: Files, partitions: Iterable[tuple[str, str, bool]]) 
     return 0 if newest < 0 else newest + 1 + PRODUCER_IDS_SKIPPED
 
 
-def _snapshot_offsets(names: Sequence[str]) -> list[int]:
-    return sorted(int(match[1]) for name in names if (match := snapshot.NAME.fullmatch(name)))
-
-
 def _in_snapshots(files: Files, path: str) -> int:
-    found = [snapshot.read(files, path, offset) for offset in _snapshot_offsets(files.list(path))]
+    found = [snapshot.read(files, path, offset) for offset in offsets_in(files.list(path), snapshot.SUFFIX)]
     return max((id for producers in found if producers for id in producers), default=-1)
 
 
@@ -301,31 +274,24 @@ def _in_batches(files: Files, path: str, is_transactions: bool) -> int:
     ignored: recovery removes it.
     """
     names = files.list(path)
-    covered = 0
-    for offset in reversed(_snapshot_offsets(names)):
-        if snapshot.read(files, path, offset) is not None:
-            covered = offset
-            break
-    bases = sorted(int(name[:20]) for name in names if re.fullmatch(r"[0-9]{20}\.log", name))
+    snapshots = reversed(offsets_in(names, snapshot.SUFFIX))
+    covered = next((offset for offset in snapshots if snapshot.read(files, path, offset) is not None), 0)
+    bases = offsets_in(names, ".log")
     newest = -1
     for number, base in enumerate(bases):
         if not is_transactions and number + 1 < len(bases) and bases[number + 1] <= covered:
             continue
-        file = files.open(os.path.join(path, f"{base:020d}.log"))
-        try:
-            source = FileSource(file)
+        with inspect.FileSource(os.path.join(path, f"{base:020d}.log"), files) as source:
             for entry in inspect.entries(source, check_crc=is_transactions):
                 if isinstance(entry, inspect.Damage):
                     break
                 newest = max(newest, entry.header.producer_id)
                 if is_transactions and entry.crc_ok:
                     newest = max(newest, _in_transactions(source, entry.position, entry.header))
-        finally:
-            file.close()
     return newest
 
 
-def _in_transactions(source: FileSource, position: int, header: BatchHeader) -> int:
+def _in_transactions(source: inspect.Source, position: int, header: BatchHeader) -> int:
     """Returns the largest producer id in a batch of `__transaction_state`."""
     newest = -1
     if header.is_control or header.size_bytes > inspect.ENTRY_BYTES_MAX:
@@ -346,7 +312,7 @@ def write(
     files: Files, directory: DataDirectory, first: Sequence[FeatureLevelRecord], records: Iterator[Any], now_ms: int
 ) -> str:
     """Writes a metadata log into a folder that the next start would remove; returns its path. All of it is durable."""
-    folder = os.path.join(directory.path, f"{METADATA_TOPIC}-0.{random_ids.uuid4().hex()}-delete")
+    folder = os.path.join(directory.path, aside_name(METADATA_TOPIC, 0, "delete"))
     log = PartitionLog.open(
         files,
         folder,

@@ -14,27 +14,27 @@ renames the next start finds it there.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ...protocol.internal_records.metadata_values import TOPIC as METADATA_TOPIC
 from ...storage.errors import StorageError
+from ...storage.format.file_names import aside_of
 from ...storage.format.partition_metadata import encode_id
 from ...storage.io.disk_errors import is_transient
 from ...storage.io.files import Files, write_atomically
+from ...storage.log_dir.directory import DataDirectory
 from ..config.values import Config
 from ..logs import get_logger
 from ..releases.profiles import METADATA_VERSION
-from ..replica.log_dirs import LogDir, LogDirs
+from ..replica.log_dirs import LogDirs
 from .features import first_records
-from .log import TOPIC as METADATA_TOPIC
 from .log import is_foreign
 
 if TYPE_CHECKING:
     from .adopted_data import Adopted
 
 METADATA_ELSEWHERE = ".ottla-metadata-elsewhere"  # file with the id of the directory that has the metadata log
-_METADATA_ASIDE = re.compile(re.escape(METADATA_TOPIC) + r"-0\.[0-9a-f]{32}-stray")
 
 
 def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid: Callable[[], bytes]) -> None:
@@ -43,7 +43,7 @@ def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid:
     Raises StorageError, with one line for the user, if that is impossible; then nothing has changed.
     """
     holder = logs.metadata_holder()
-    holders = [log_dir.path for log_dir in logs.directories if (METADATA_TOPIC, 0) in log_dir.data.partitions()]
+    holders = [log_dir.path for log_dir in logs.directories if (METADATA_TOPIC, 0) in log_dir.partitions()]
     if len(holders) > 1:
         raise StorageError(f"both {holders[0]} and {holders[1]} have a {METADATA_TOPIC}-0: move the wrong one away")
     try:
@@ -66,14 +66,14 @@ def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid:
             holder = logs.directories[0]
         else:
             holder, path = foreign
-            image = read_image(files, path, was_clean=holder.data.was_clean)
+            image = read_image(files, path, was_clean=holder.was_clean)
             adopted = adopted_data.from_image(logs, folders, image)
             # In Kafka a feature without a record has level 0, whatever a new cluster has.
             absent = dict.fromkeys(config.profile.features, 0)
             absent.pop(METADATA_VERSION, None)
             adopted.features = absent | image.features
         first = first_records(adopted.features, config.profile)
-        prepared = adopted_data.write(files, holder.data, first, adopted.records(logs.node_id), now_ms)
+        prepared = adopted_data.write(files, holder, first, adopted.records(logs.node_id), now_ms)
         logs.begin_metadata(prepared, holder)
     except OSError as error:
         raise StorageError(f"cannot take over the data of another Kafka: {error}") from error
@@ -95,7 +95,7 @@ def mark_others(files: Files, logs: LogDirs) -> None:
             if is_transient(error):
                 get_logger().warning("location of the metadata log not recorded", reason=str(error))
             else:
-                log_dir.data.fail(str(error))
+                log_dir.fail(str(error))
 
 
 def _check_alone(files: Files, logs: LogDirs) -> None:
@@ -109,7 +109,7 @@ def _check_alone(files: Files, logs: LogDirs) -> None:
             )
 
 
-def _foreign_metadata(files: Files, logs: LogDirs) -> tuple[LogDir, str] | None:
+def _foreign_metadata(files: Files, logs: LogDirs) -> tuple[DataDirectory, str] | None:
     """Returns the directory and path of a KRaft broker's metadata log: in its place, or set aside by a start that
     crashed between the renames.
     """
@@ -120,7 +120,7 @@ def _foreign_metadata(files: Files, logs: LogDirs) -> tuple[LogDir, str] | None:
     for log_dir in logs.directories:
         for name in files.list(log_dir.path):
             path = os.path.join(log_dir.path, name)
-            if _METADATA_ASIDE.fullmatch(name) and is_foreign(files, path):
+            if aside_of(name) == (f"{METADATA_TOPIC}-0", "stray") and is_foreign(files, path):
                 return log_dir, path
     return None
 

@@ -5,11 +5,12 @@ Uses neither logs nor files.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...protocol.internal_records.metadata_records import ConfigRecord, PartitionChangeRecord, PartitionRecord
 from ..replica.assignment import Assignment
 from ..replica.partition import LEADER_EPOCH
 
-RESOURCE_TOPIC = 2  # ConfigResource types
 LEADER_UNCHANGED = -2  # in a PartitionChangeRecord
 
 
@@ -80,5 +81,18 @@ def partition_record(topic_id: bytes, index: int, assignment: Assignment, direct
     )
 
 
-def config_record(topic: str, name: str, value: str | None) -> ConfigRecord:
-    return ConfigRecord(resource_type=RESOURCE_TOPIC, resource_name=topic, name=name, value=value)
+def config_records(kind: int, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[ConfigRecord]:
+    """Returns the records that replace the configs `before` of a resource by `after`, the removals first."""
+    changed: dict[str, str | None] = {key: None for key in before if key not in after}
+    changed |= {key: value for key, value in after.items() if before.get(key) != value}
+    return [
+        ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value) for key, value in changed.items()
+    ]
+
+
+def apply_config(record: ConfigRecord, configs: dict[str, str]) -> None:
+    """Sets or removes a config of a resource."""
+    if record.value is None:
+        configs.pop(record.name, None)
+    else:
+        configs[record.name] = record.value

@@ -21,26 +21,28 @@ from ...protocol.internal_records.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from ...protocol.internal_records.metadata_values import TOPIC as METADATA_TOPIC
 from ...protocol.records import steps
 from ...protocol.records.steps import Steps
 from ...storage.errors import DirectoryFailed, StorageError
 from ..config.log_config import log_config
 from ..config.message_format import topic_warning
+from ..config.resource_types import TOPIC
 from ..config.values import Config, TopicConfig, without_nulls
 from ..errors import ConfigError, Refused
 from ..logs import get_logger
 from ..replica.assignment import NO_LEADER, Assignment
 from ..replica.flush import Durability
-from ..replica.log_dirs import FIRST_DIRECTORY_ID, LogDir, LogDirs
+from ..replica.log_dirs import FIRST_DIRECTORY_ID, LogDirs
 from ..replica.partition import LEADER_EPOCH, Partition
-from .log import TOPIC as METADATA_TOPIC
 from .log import MetadataLog
 from .nodes import REPLICAS, Nodes
 from .topic_changes import TopicChanges
-from .topic_records import RESOURCE_TOPIC, changed_record, config_record, merged, partition_record, stored_assignment
+from .topic_records import apply_config, changed_record, config_records, merged, partition_record, stored_assignment
 
 if TYPE_CHECKING:
     from ...storage.config import LogConfig
+    from ...storage.log_dir.directory import DataDirectory
 
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
@@ -85,34 +87,22 @@ def check_name(name: str, *, as_kraft: bool = True) -> None:
     """Refuses topic names that Kafka refuses (INVALID_TOPIC_EXCEPTION), with the message of KRaft or of ZooKeeper
     releases.
     """
-    problem = None
     if not name:
-        problem = "the empty string is not allowed"
+        kraft, zookeeper = "the empty string is not allowed", "Topic name is illegal, it can't be empty"
     elif name in (".", ".."):
-        problem = f"'{name}' is not allowed"
+        kraft, zookeeper = f"'{name}' is not allowed", 'Topic name cannot be "." or ".."'
     elif len(name) > NAME_LENGTH_MAX:
-        problem = f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
+        kraft = f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
+        zookeeper = f"Topic name is illegal, it can't be longer than {NAME_LENGTH_MAX} characters, topic name: {name}"
     elif not _NAME.fullmatch(name):
-        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    elif name == METADATA_TOPIC:
-        problem = f"'{name}' is reserved"
-    if problem and as_kraft:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
-    if problem:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, _illegal(name))
-
-
-def _illegal(name: str) -> str:
-    if not name:
-        return "Topic name is illegal, it can't be empty"
-    if name in (".", ".."):
-        return 'Topic name cannot be "." or ".."'
-    if len(name) > NAME_LENGTH_MAX:
-        return f"Topic name is illegal, it can't be longer than {NAME_LENGTH_MAX} characters, topic name: {name}"
-    what = "is reserved"
-    if name != METADATA_TOPIC:
+        kraft = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
         what = "is illegal, it contains a character other than ASCII alphanumerics, '.', '_' and '-'"
-    return f'Topic name "{name}" {what}'
+        zookeeper = f'Topic name "{name}" {what}'
+    elif name == METADATA_TOPIC:
+        kraft, zookeeper = f"'{name}' is reserved", f'Topic name "{name}" is reserved'
+    else:
+        return
+    raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {kraft}" if as_kraft else zookeeper)
 
 
 def is_internal(name: str, config: Config) -> bool:
@@ -193,9 +183,24 @@ class Topics:
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def names(self) -> list[str]:
+    def topic_names(self) -> list[str]:
         """Returns the names of all topics."""
         return list(self._by_name)
+
+    def topic_name(self, id: bytes) -> str | None:
+        """Returns the name of the topic with this id, or None."""
+        topic = self._by_id.get(id)
+        return None if topic is None else topic.name
+
+    def topic_id(self, name: str) -> bytes | None:
+        """Returns the id of the topic with this name, or None."""
+        topic = self._by_name.get(name)
+        return None if topic is None else topic.id
+
+    def partition_count(self, topic: str) -> int:
+        """Returns the number of partitions of a topic; 0 for an unknown one."""
+        found = self._by_name.get(topic)
+        return 0 if found is None else len(found.partitions)
 
     def get(self, name: str | None) -> Topic | None:
         """Returns the topic with this name, or None."""
@@ -349,7 +354,7 @@ class Topics:
         try:
             placed, new = yield from self._place_logs(topic, 0, replicas)
             records: list[Any] = [TopicRecord(name=name, topic_id=topic.id)]
-            records += [config_record(name, key, value) for key, value in kept.items()]
+            records += config_records(TOPIC, name, {}, kept)
             yield from self._metadata.append_steps(records + new, now_ms)
             yield from self._open_new(topic, placed, now_ms)
         finally:
@@ -371,7 +376,8 @@ class Topics:
             if config != self._log_config(topic):  # a broker config changed in the meantime
                 self._reconfigure(topic)
         except StorageError:
-            self._drop_logs(topic)  # first, because the error may be too many open files
+            # First, because the error may be too many open files.
+            steps.run(self._dropping(topic, at_once=True))
             for index, _ in placed:
                 self._assigned.pop((topic.id, index), None)
                 self._recorded.pop((topic.id, index), None)
@@ -433,10 +439,7 @@ class Topics:
     def set_configs(self, topic: Topic, configs: Mapping[str, str], now_ms: int) -> None:
         """Replaces a topic's configs. Raises ConfigError or StorageError; then nothing has changed."""
         changed = TopicConfig(self._config, configs)
-        before = topic.config.overrides
-        records = [config_record(topic.name, key, None) for key in before if key not in configs]
-        records += [config_record(topic.name, k, v) for k, v in configs.items() if before.get(k) != v]
-        if records:
+        if records := config_records(TOPIC, topic.name, topic.config.overrides, configs):
             self._metadata.append(records, now_ms)
         topic.config = changed
         self._reconfigure(topic)
@@ -525,12 +528,8 @@ class Topics:
                 found.pop(record.topic_id, None)
                 for index in placed.pop(record.topic_id, ()):
                     self._recorded.pop((record.topic_id, index), None)
-            elif isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_TOPIC:
-                configs = overrides.setdefault(record.resource_name, {})
-                if record.value is None:
-                    configs.pop(record.name, None)
-                else:
-                    configs[record.name] = record.value
+            elif isinstance(record, ConfigRecord) and record.resource_type == TOPIC:
+                apply_config(record, overrides.setdefault(record.resource_name, {}))
         for topic in found.values():
             topic.config = TopicConfig(self._config, self._readable(topic.name, overrides[topic.name]))
             for index in placed[topic.id]:
@@ -579,7 +578,7 @@ class Topics:
         if moved:
             self._metadata.append(moved, now_ms)
 
-    def take_offline(self, log_dir: LogDir) -> list[Partition]:
+    def take_offline(self, log_dir: DataDirectory) -> list[Partition]:
         """Takes the partitions of a failed directory offline; returns those that were online."""
         reason = f"{log_dir.path}: {log_dir.failure}"
         found = [partition for partition in self._partitions.values() if partition.lies_in(log_dir)]
@@ -594,7 +593,7 @@ class Topics:
         log.leader_epoch = max(log.leader_epoch, assigned.leader_epoch)
         assigned = assigned._replace(leader_epoch=log.leader_epoch)
         partition = Partition(topic.name, index, log, self._durability, assignment=assigned)
-        partition.directory = self._logs.id_of(log)
+        partition.directory = self._logs.holder(log).id
         self._add(partition, topic)
         return partition
 
@@ -623,13 +622,9 @@ class Topics:
         if reason := topic_warning(topic.config, self._config):
             get_logger().warning("message.format.version of a topic is ignored", topic=topic.name, reason=reason)
 
-    def _drop_logs(self, topic: Topic) -> None:
-        """Deletes the logs of a topic that could not be created, without yielding."""
-        steps.run(self._dropping(topic, at_once=True))
-
     def _dropping(self, topic: Topic, *, at_once: bool = False) -> Steps[None]:
-        """Deletes the logs of a topic. The next start sets folders aside that could not be removed, because no record
-        lists them.
+        """Deletes the logs of a topic, `at_once` without yielding. The next start sets folders aside that could not be
+        removed, because no record lists them.
         """
         for partition in topic.partitions:
             del self._partitions[topic.name, partition.index]

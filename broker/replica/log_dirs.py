@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +23,8 @@ from ...protocol.internal_records.metadata_values import TOPIC_ID as METADATA_TO
 from ...protocol.named import NamedTuple
 from ...storage.config import LogConfig
 from ...storage.errors import DirectoryFailed, StorageError
-from ...storage.format.file_names import META_PROPERTIES, RESTORE, stored_node_id
-from ...storage.format.meta_properties import parse_meta_properties
+from ...storage.format.file_names import META_PROPERTIES, RESTORE
+from ...storage.format.meta_properties import read_meta_properties, stored_node_id
 from ...storage.format.partition_metadata import decode_id
 from ...storage.io.disk_errors import lasting_error
 from ...storage.io.files import Files
@@ -43,34 +44,6 @@ DEFAULT_NODE_ID = 1
 PREFERRED_MAX = 10_000  # preferred directories of partitions that do not exist yet
 
 
-class LogDir:
-    """One data directory with its open partitions."""
-
-    def __init__(self, directory: DataDirectory) -> None:
-        self.data = directory
-        self.id: bytes = decode_id(directory.directory_id)
-        self.path: str = directory.path
-        self.logs: dict[tuple[str, int], PartitionLog] = {}
-        self.placed = 0  # partitions that are about to be created here
-
-    @property
-    def failure(self) -> str | None:
-        """The error of a directory that failed, or None."""
-        return self.data.failure
-
-    def holds(self, log: PartitionLog) -> bool:
-        """Returns whether this open log is in this directory."""
-        return self.logs.get((log.topic, log.partition)) is log
-
-    def volume_bytes(self) -> tuple[int, int]:
-        """Returns (all, usable) bytes of the file system; -1 if the system does not report them."""
-        try:
-            found = os.statvfs(self.path)
-        except (OSError, AttributeError):
-            return -1, -1
-        return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
-
-
 class UnusableDir(NamedTuple):
     """A data directory that could not be opened at the start. `id` is None if it could not be read."""
 
@@ -82,16 +55,16 @@ class UnusableDir(NamedTuple):
 class LogDirs:
     """All data directories. Made by `open`; ended by `close`, or by `release` after a failed start."""
 
-    def __init__(self, all: Sequence[LogDir | UnusableDir]) -> None:
+    def __init__(self, all: Sequence[DataDirectory | UnusableDir]) -> None:
         self.all = all
         """All directories, in the order in which they were given."""
-        self.directories = directories = [log_dir for log_dir in all if isinstance(log_dir, LogDir)]
+        self.directories = directories = [log_dir for log_dir in all if isinstance(log_dir, DataDirectory)]
         """The directories that were opened; some may have failed since."""
         self.unusable = [log_dir for log_dir in all if isinstance(log_dir, UnusableDir)]
         self.metadata_dir = directories[0]
         """The directory with the metadata log."""
-        self.cluster_id = directories[0].data.cluster_id
-        self.node_id = directories[0].data.node_id
+        self.cluster_id = directories[0].cluster_id
+        self.node_id = directories[0].node_id
         self.upgrade: ForcedUpgrade | None = None
         """Set during a forced upgrade: partitions are converted to message format v2 as they are opened."""
         self.opening: Opening | None = None
@@ -102,15 +75,16 @@ class LogDirs:
         """Called with a function that removes the files of a deleted partition; removes them at once by default."""
         self.on_delete: Callable[[PartitionLog], None] = lambda log: None
         """Called before a partition is deleted."""
-        self.on_offline: Callable[[LogDir], None] = lambda log_dir: None
+        self.on_offline: Callable[[DataDirectory], None] = lambda log_dir: None
         """Called, in any thread, when a directory has failed; its logs refuse all operations already."""
         self.moving: dict[tuple[str, int], Callable[[], None]] = {}
         """The partitions that move to another directory, each with a function that cancels the move."""
-        self._preferred: dict[tuple[str, int], LogDir] = {}  # for partitions that do not exist yet
-        self._found: dict[tuple[str, int], LogDir] = {}  # folders found at the start, until they are opened
+        self._preferred: dict[tuple[str, int], DataDirectory] = {}  # for partitions that do not exist yet
+        self._placed: Counter[bytes] = Counter()  # partitions that are about to be created, by directory id
+        self._found: dict[tuple[str, int], DataDirectory] = {}  # folders found at the start, until they are opened
         for log_dir in directories:
-            log_dir.data.on_failure = functools.partial(self._failed, log_dir)
-            for key in log_dir.data.partitions():
+            log_dir.on_failure = functools.partial(self._failed, log_dir)
+            for key in log_dir.partitions():
                 self._found.setdefault(key, log_dir)
 
     @classmethod
@@ -145,31 +119,29 @@ class LogDirs:
             for data in taken.values():
                 data.check_cluster(cluster_id)
             _check_unusable(files, list(unusable.values()), [data.path for data in taken.values()])
-            opened: dict[Path, LogDir] = {}
-            for path, data in taken.items():
+            for path, data in list(taken.items()):
                 try:
                     data.begin(cluster_id)
                 except DirectoryFailed as error:
-                    data.abandon()
+                    taken.pop(path).abandon()
                     unusable[path] = UnusableDir(data.path, str(error), _stored_id(files, path))
                     continue
                 cluster_id = data.cluster_id
-                opened[path] = LogDir(data)
                 for warning in data.warnings:
                     get_logger().warning("checkpoint not readable, its partitions are recovered", reason=warning)
-            _check_unusable(files, list(unusable.values()), [log_dir.path for log_dir in opened.values()])
+            _check_unusable(files, list(unusable.values()), [data.path for data in taken.values()])
         except BaseException:
             for data in taken.values():
                 data.abandon()
             raise
-        return cls([opened[path] if path in opened else unusable[path] for path in paths])
+        return cls([taken[path] if path in taken else unusable[path] for path in paths])
 
     @property
-    def online(self) -> list[LogDir]:
+    def online(self) -> list[DataDirectory]:
         """The directories that have not failed."""
         return [log_dir for log_dir in self.directories if log_dir.failure is None]
 
-    def _failed(self, log_dir: LogDir) -> None:
+    def _failed(self, log_dir: DataDirectory) -> None:
         get_logger().error(
             "log directory failed, its partitions are offline",
             log_dir=log_dir.path,
@@ -178,7 +150,7 @@ class LogDirs:
         )
         self.on_offline(log_dir)
 
-    def metadata_holder(self) -> LogDir | None:
+    def metadata_holder(self) -> DataDirectory | None:
         """Returns the directory in which a metadata log was found, or None."""
         return self._found.get((METADATA_TOPIC, 0))
 
@@ -186,12 +158,12 @@ class LogDirs:
         """Returns whether any partition was found besides the metadata log."""
         return any(topic != METADATA_TOPIC for topic, _ in self._found)
 
-    def begin_metadata(self, prepared: str, holder: LogDir) -> None:
+    def begin_metadata(self, prepared: str, holder: DataDirectory) -> None:
         """Makes the prepared folder the metadata log, after setting an existing one aside. Raises StorageError."""
         if self.metadata_holder() is holder:
-            holder.data.set_aside(METADATA_TOPIC, 0)
-        holder.data.forget_offsets([(METADATA_TOPIC, 0)])  # they belong to the other log, which may have been longer
-        holder.data.put_in_place(prepared, METADATA_TOPIC, 0)
+            holder.set_aside(METADATA_TOPIC, 0)
+        holder.forget_offsets([(METADATA_TOPIC, 0)])  # they belong to the other log, which may have been longer
+        holder.put_in_place(prepared, METADATA_TOPIC, 0)
         self._found[METADATA_TOPIC, 0] = holder
 
     def open_metadata(self, now_ms: int, config: LogConfig | None = None) -> PartitionLog:
@@ -205,13 +177,13 @@ class LogDirs:
         """Sets aside every folder whose partition is not in `known` {(topic, index): (topic id, directory id)}, so that
         no data is lost. Of several folders of a partition, the one in its directory stays, else the first.
         """
-        holders: dict[tuple[str, int], list[LogDir]] = {}
-        aside = {key for log_dir in self.online for key in log_dir.data.partitions() if key[0] != METADATA_TOPIC}
+        holders: dict[tuple[str, int], list[DataDirectory]] = {}
+        aside = {key for log_dir in self.online for key in log_dir.partitions() if key[0] != METADATA_TOPIC}
         for log_dir in self.online:
             with contextlib.suppress(DirectoryFailed):  # its partitions are offline then
-                for key in log_dir.data.partitions():
+                for key in log_dir.partitions():
                     if key[0] != METADATA_TOPIC:
-                        topic_id = log_dir.data.topic_id(*key)
+                        topic_id = log_dir.topic_id(*key)
                         if key in known and topic_id in (bytes(16), known[key][0]):
                             holders.setdefault(key, []).append(log_dir)
                         else:
@@ -226,11 +198,11 @@ class LogDirs:
                         self._put_aside(log_dir, key, f"a partition in {holder.path}")
         for log_dir in self.online:
             with contextlib.suppress(DirectoryFailed):
-                log_dir.data.forget_offsets(aside)  # they belong to the folders, which may be of deleted topics
+                log_dir.forget_offsets(aside)  # they belong to the folders, which may be of deleted topics
 
-    def _put_aside(self, log_dir: LogDir, key: tuple[str, int], of: str) -> None:
-        end_offset = log_dir.data.noted_end(*key)
-        renamed = log_dir.data.set_aside(*key)
+    def _put_aside(self, log_dir: DataDirectory, key: tuple[str, int], of: str) -> None:
+        end_offset = log_dir.noted_end(*key)
+        renamed = log_dir.set_aside(*key)
         get_logger().warning(
             f"folder of {of} put aside",
             topic=key[0],
@@ -239,7 +211,7 @@ class LogDirs:
             log_end_offset=end_offset,
         )
 
-    def prefer(self, topic: str, index: int, log_dir: LogDir) -> None:
+    def prefer(self, topic: str, index: int, log_dir: DataDirectory) -> None:
         """Sets the directory for a partition that does not exist yet. Beyond PREFERRED_MAX the oldest entry is
         dropped.
         """
@@ -248,7 +220,7 @@ class LogDirs:
         if len(self._preferred) > PREFERRED_MAX:
             del self._preferred[next(iter(self._preferred))]
 
-    def is_cordoned(self, log_dir: LogDir) -> bool:
+    def is_cordoned(self, log_dir: DataDirectory) -> bool:
         """Returns whether `cordoned.log.dirs` excludes a directory from new partitions."""
         cordoned = self.cordoned()
         return EVERY_DIRECTORY in cordoned or str(log_dir.path) in map(os.path.abspath, cordoned)
@@ -257,14 +229,14 @@ class LogDirs:
         """Chooses the directory of a new partition and returns its id. Raises StorageError if none is left."""
         preferred = self._preferred.pop((topic, index), None)
         online = self.online if preferred is None or preferred.failure is not None else [preferred]
-        open_ones = [
-            log_dir for log_dir in online if not self.is_cordoned(log_dir)
-        ]  # if all are cordoned, one takes it
-        chosen = min(open_ones or online, key=lambda log_dir: len(log_dir.logs) + log_dir.placed, default=None)
+        open_ones = [one for one in online if not self.is_cordoned(one)]  # if all are cordoned, one takes it
+        chosen = min(
+            open_ones or online, key=lambda log_dir: len(log_dir.logs) + self._placed[log_dir.id], default=None
+        )
         if chosen is None:
             raise StorageError("all log directories are offline")
         if len(self.directories) > 1:
-            chosen.placed += 1
+            self._placed[chosen.id] += 1
         return chosen.id
 
     def forget_offsets(self, topic: str, indexes: Iterable[int]) -> None:
@@ -274,7 +246,7 @@ class LogDirs:
         keys = [(topic, index) for index in indexes]
         for log_dir in self.online:
             with contextlib.suppress(DirectoryFailed):
-                log_dir.data.forget_offsets(keys)
+                log_dir.forget_offsets(keys)
 
     def open_partition(
         self, topic: str, index: int, topic_id: bytes, config: LogConfig, directory_id: bytes | None, now_ms: int
@@ -288,17 +260,17 @@ class LogDirs:
         is_new = holder is None
         if holder is None:
             holder = self._holder(topic, index, directory_id)
-        holder.placed = max(0, holder.placed - 1)
+        self._placed[holder.id] = max(0, self._placed[holder.id] - 1)
         try:
             return self._open(holder, topic, index, topic_id, config, now_ms)
         except StorageError:
             # Its remains would block the next topic of that name; those of an open log are not its own.
             if is_new and (topic, index) not in holder.logs:
                 with contextlib.suppress(StorageError):
-                    holder.data.discard_partition(topic, index)
+                    holder.discard_partition(topic, index)
             raise
 
-    def _holder(self, topic: str, index: int, directory_id: bytes | None) -> LogDir:
+    def _holder(self, topic: str, index: int, directory_id: bytes | None) -> DataDirectory:
         """The directory for a partition whose folder was not found."""
         is_named = directory_id is not None and directory_id >= FIRST_DIRECTORY_ID
         for log_dir in self.directories:
@@ -311,19 +283,14 @@ class LogDirs:
             raise StorageError(f"{topic}-{index} is in a data directory that is not configured: add it to log.dirs")
         return self.directories[0]
 
-    def id_of(self, log: PartitionLog) -> bytes | None:
-        """Returns the id of the directory in which this open log is."""
-        return next((log_dir.id for log_dir in self.directories if log_dir.holds(log)), None)
-
     def _open(
-        self, holder: LogDir, topic: str, index: int, topic_id: bytes, config: LogConfig, now_ms: int
+        self, holder: DataDirectory, topic: str, index: int, topic_id: bytes, config: LogConfig, now_ms: int
     ) -> PartitionLog:
         upgrade = self.upgrade.watch(topic, index) if self.upgrade else None
         on_checked = self.opening.watch(topic, index) if self.opening else None
-        log = holder.data.open_partition(
+        log = holder.open_partition(
             topic, index, topic_id=topic_id, config=config, now_ms=now_ms, upgrade=upgrade, on_checked=on_checked
         )
-        holder.logs[topic, index] = log
         for loss in log.losses:
             _log_loss(log, loss)
         return log
@@ -335,9 +302,9 @@ class LogDirs:
         for log_dir in self.online:
             if any(log.losses for log in log_dir.logs.values()):
                 with contextlib.suppress(DirectoryFailed):
-                    log_dir.data.write_checkpoints()
+                    log_dir.write_checkpoints()
 
-    def holder(self, log: PartitionLog) -> LogDir:
+    def holder(self, log: PartitionLog) -> DataDirectory:
         """Returns the directory of an open log. Raises StorageError if it has none any more."""
         for log_dir in self.directories:
             if log_dir.holds(log):
@@ -351,34 +318,25 @@ class LogDirs:
                 self.on_delete(log)
                 if (cancel := self.moving.pop((log.topic, log.partition), None)) is not None:
                     cancel()
-                del log_dir.logs[log.topic, log.partition]
-                remove = log_dir.data.delete_partition(log.topic, log.partition)
+                remove = log_dir.delete_partition(log.topic, log.partition)
                 remove() if at_once else self.later(remove)
 
-    def replaced(self, old: PartitionLog, source: LogDir, new: PartitionLog, target: LogDir) -> None:
-        """Adopts the new log of a partition that has moved; the old folder is removed after a delay. If that fails, a
+    def replaced(self, old: PartitionLog, source: DataDirectory) -> None:
+        """Deletes the old log of a partition that has moved; its folder is removed after a delay. If that fails, a
         later start puts it aside.
         """
         self.on_delete(old)
-        key = old.topic, old.partition
-        target.logs[key] = new
-        del source.logs[key]
         try:
-            self.later(source.data.delete_partition(*key))
+            self.later(source.delete_partition(old.topic, old.partition))
         except StorageError as error:
-            old.abandon()
             get_logger().error("old folder of a moved partition not removed", folder=repr(old), reason=str(error))
 
     def close(self) -> None:
         """Flushes and closes everything. Tries all directories, then raises the first StorageError."""
-        self._each(self.directories, lambda log_dir: log_dir.data.close(SYNC_THREADS))
-
-    @staticmethod
-    def _each(directories: Sequence[LogDir], work: Callable[[LogDir], None]) -> None:
         failures: list[StorageError] = []
-        for log_dir in directories:
+        for log_dir in self.directories:
             try:
-                work(log_dir)
+                log_dir.close(SYNC_THREADS)
             except StorageError as error:
                 failures.append(error)
         if failures:
@@ -387,7 +345,7 @@ class LogDirs:
     def release(self) -> None:
         """Releases the directories without closing them, as after a crash."""
         for log_dir in self.directories:
-            log_dir.data.abandon()
+            log_dir.abandon()
 
 
 def _finish_restores(files: Files, paths: Sequence[Path]) -> dict[Path, UnusableDir]:
@@ -458,8 +416,7 @@ def _stored_node_id(files: Files, paths: Sequence[Path], otherwise: int) -> int:
 
 def _stored_id(files: Files, path: Path) -> bytes | None:
     """Returns the id of an unusable directory if it can be read."""
-    name = os.path.join(path, META_PROPERTIES)
     try:
-        return decode_id(parse_meta_properties(files.read_bytes(name), name)["directory.id"])
+        return decode_id(read_meta_properties(files, path)["directory.id"])
     except (OSError, StorageError, KeyError, ValueError):
         return None

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from ...protocol.limits import INT32_MAX
 from ...protocol.primitives import ZERO_UUID
@@ -19,18 +19,14 @@ from .. import inspect, restore
 from ..errors import StorageError
 from ..format import checkpoint
 from ..format.file_names import CLEAN_SHUTDOWN, META_PROPERTIES, RESTORE
-from ..format.meta_properties import parse_meta_properties
+from ..format.meta_properties import read_meta_properties
 from ..format.partition_metadata import FILE_NAME, decode_id, encode_id, read_topic_id
 from ..io.files import Files
+from .facts import Event
 from .internal_records import INTERNAL_TOPICS, RecordCheck
 from .partition import LEFTOVERS, Circumstances, Finding, Walk
+from .segment import segment_events
 
-CHECKPOINTS = (
-    checkpoint.RECOVERY_POINT,
-    checkpoint.LOG_START_OFFSET,
-    checkpoint.REPLICATION_OFFSET,
-    checkpoint.CLEANER_OFFSET,
-)
 REPAIRING = CLEAN_SHUTDOWN + ".repairing"
 _SET_ASIDE = {
     "-delete": "deleted; the next start on the directory removes it",
@@ -39,20 +35,19 @@ _SET_ASIDE = {
 }
 
 MayHaveGaps = Callable[[str], bool]
+"""Whether a topic's cleanup policy includes compaction, or is unknown."""
 TopicIds = Callable[[], Mapping[str, bytes]]
 EachFolder = Callable[[list[inspect.PartitionFolder]], Iterable[inspect.PartitionFolder]]
-"""Whether a topic's cleanup policy includes compaction, or is unknown."""
 
 
 @dataclass
 class Report:
-    """The progress so far. `walks` has only the partitions with a fault, for a repair."""
+    """The progress so far."""
 
     clean: bool = False
     partitions: int = 0
     segments: int = 0
     bytes: int = 0
-    walks: dict[str, Walk] = field(default_factory=dict[str, Walk])
 
 
 class Verification:
@@ -91,8 +86,8 @@ class Verification:
             yield from self._partition(folder)
         yield from self.identities()
 
-    # -- for a caller that walks over the partitions itself: first `other_findings`, then for each partition `walk` and
-    # `around`, then `identities`
+    # -- for a caller that walks over the partitions itself: first `other_findings`, then a `PartitionCheck` for each
+    # partition, then `identities`
 
     def walk(self, folder: inspect.PartitionFolder) -> Walk:
         """Returns a new walk over a partition in its current state."""
@@ -103,9 +98,7 @@ class Verification:
         gaps = self._may_have_gaps(folder.topic) or key in self._offsets[checkpoint.CLEANER_OFFSET]
         gaps = gaps or folder.topic in INTERNAL_TOPICS
         log_start = self._offsets[checkpoint.LOG_START_OFFSET].get(key, 0)
-        return Walk(
-            folder, names, Circumstances(self.report.clean, gaps, self._deep, log_start), self._files, self._check
-        )
+        return Walk(folder, names, Circumstances(self.report.clean, gaps, self._deep, log_start), self._files)
 
     def around(self, walk: Walk) -> Iterator[Finding]:
         """Yields the findings of the checkpoints and of the partition's topic id, after its walk."""
@@ -120,9 +113,12 @@ class Verification:
             yield Finding(name, 0, None, str(error), True, "identity")
         self._ids[walk.folder.topic, walk.folder.partition] = (walk.folder.path, topic_id)
 
-    def forget(self, folder: inspect.PartitionFolder) -> None:
-        """Removes a partition that was deleted in the meantime."""
-        self._ids.pop((folder.topic, folder.partition), None)
+    def listed_again(self, folder: inspect.PartitionFolder) -> inspect.PartitionFolder | None:
+        """Returns a partition's folder in its current state; None if it was deleted in the meantime."""
+        found = inspect.partition_folder(folder.path, self._files)
+        if found is None:
+            self._ids.pop((folder.topic, folder.partition), None)
+        return found
 
     def identities(self) -> Iterator[Finding]:
         """Yields the verified partitions whose topic id differs from that of the metadata log, or from that of most
@@ -168,7 +164,7 @@ class Verification:
                 yield Finding(name, None, None, restore.described(self._files, self.root) or "", False, "leftover")
             if name == REPAIRING:
                 yield Finding(name, None, None, "left by an unfinished repair: run the repair again", False, "leftover")
-        for name in CHECKPOINTS:
+        for name in checkpoint.OF_DIRECTORY:
             try:
                 self._offsets[name] = checkpoint.read_offsets(self._files, os.path.join(self.root, name))
             except StorageError as error:
@@ -180,12 +176,7 @@ class Verification:
                     if not inspect.is_folder(os.path.join(self.root, f"{topic}-{partition}"), self._files):
                         what = f"an offset of {topic}-{partition}, which does not exist here"
                         yield Finding(name, None, None, what, True, "checkpoint")
-        try:
-            check_properties(self._files, os.path.join(self.root, META_PROPERTIES))
-        except FileNotFoundError:
-            pass
-        except (StorageError, ValueError, OSError) as error:
-            yield Finding(META_PROPERTIES, 0, None, str(error), True, "identity")
+        yield from properties_findings(self._files, self.root)
 
     def _checkpoints(self, folder: inspect.PartitionFolder, walk: Walk) -> Iterator[Finding]:
         """Yields what the directory's checkpoints contradict in a partition, after its walk."""
@@ -193,7 +184,7 @@ class Verification:
         start, end = walk.folder.segments[0].base_offset, walk.log_end
         if end is None:
             return  # the end of the log is unknown
-        for name in CHECKPOINTS:
+        for name in checkpoint.OF_DIRECTORY:
             offset = self._offsets[name].get(key)
             if offset is None:
                 continue
@@ -210,31 +201,81 @@ class Verification:
     # -- partitions
 
     def _partition(self, folder: inspect.PartitionFolder) -> list[Finding]:
-        """Verifies a partition, and a faulty one again if a broker may be running."""
         self.report.partitions += 1
         self.report.segments += len(folder.segments)
-        found, walk = self._once(folder)
-        self.report.bytes += walk.bytes_read
-        if any(finding.wrong for finding in found) and not self.report.clean:
-            again = inspect.partition_folder(folder.path, self._files)
-            if again is None:
-                self.forget(folder)
-                return []
-            second, walk = self._once(again)
-            found = seen_twice(found, second)
-        if any(finding.wrong for finding in found):
-            self.report.walks[folder.path] = walk
-        return found
+        check = PartitionCheck(self, folder)
+        self._read(check)
+        self.report.bytes += check.walk.bytes_read
+        if check.begin_again():
+            self._read(check)
+        return check.findings
 
-    def _once(self, folder: inspect.PartitionFolder) -> tuple[list[Finding], Walk]:
-        walk = self.walk(folder)
-        found: list[Finding] = []
+    def _read(self, check: PartitionCheck) -> None:
+        for number, task in enumerate(check.walk.tasks()):
+            check.take(number, segment_events(task, self._files, check=self._check))
+        check.end()
+
+
+class PartitionCheck:
+    """The check of one partition: `take` for each of the tasks of its walk, in order, then `end`. A faulty partition to
+    which a broker may be writing is then checked once more, see `begin_again`."""
+
+    def __init__(self, verification: Verification, folder: inspect.PartitionFolder) -> None:
+        self.folder = folder
+        self.is_there = True
+        self._verification = verification
+        self._before: list[Finding] | None = None  # the findings of the first check
+        self._begin()
+
+    def _begin(self) -> None:
+        self.walk: Walk = self._verification.walk(self.folder)
+        self.findings: list[Finding] = list(self.walk.leftovers())
+        self._failed = False
+
+    def take(self, number: int, events: Iterable[Event]) -> None:
+        """Adds the events of a segment."""
+        if self._failed:
+            return
         try:
-            found += walk.findings()
+            for event in events:
+                self.findings += self.step(number, event)
         except StorageError as error:
-            found.append(Finding(os.path.basename(folder.path), None, None, str(error)))
-        found += self.around(walk)
-        return found, walk
+            self.fail(str(error))
+
+    def step(self, number: int, event: Event) -> Iterator[Finding]:
+        """Returns the findings of one event of a segment."""
+        return self.walk.step(number, event)
+
+    def fail(self, problem: str) -> None:
+        """Ends the walk with a problem, unless it has ended already."""
+        if not self._failed:
+            self.findings.append(Finding(os.path.basename(self.folder.path), None, None, problem))
+        self._failed = True
+
+    def end(self) -> None:
+        """Completes a check after the last segment."""
+        if not self._failed:
+            try:
+                self.findings += self.walk.finish()
+            except StorageError as error:
+                self.fail(str(error))
+        self.findings += self._verification.around(self.walk)
+        if self._before is not None:
+            # Without faults that the first check did not have.
+            self.findings = [finding for finding in self.findings if not finding.wrong or finding in self._before]
+
+    def begin_again(self) -> bool:
+        """Prepares a second check of a partition with faults, unless its directory was closed. Returns whether it is
+        needed: a partition that was deleted meanwhile has no findings."""
+        if self._verification.report.clean or not any(finding.wrong for finding in self.findings):
+            return False
+        self._before = self.findings
+        if (folder := self._verification.listed_again(self.folder)) is None:
+            self.is_there, self.findings = False, []
+            return False
+        self.folder = folder
+        self._begin()
+        return True
 
 
 def commonest(ids: Counter[bytes]) -> bytes:
@@ -243,14 +284,18 @@ def commonest(ids: Counter[bytes]) -> bytes:
     return max(ids, key=lambda topic_id: (ids[topic_id], topic_id))
 
 
-def seen_twice(first: Sequence[Finding], second: Sequence[Finding]) -> list[Finding]:
-    """Returns the findings of the second of two reads, without faults that the first did not have."""
-    return [finding for finding in second if not finding.wrong or finding in first]
+def properties_findings(files: Files, root: str) -> Iterator[Finding]:
+    """Yields a finding if meta.properties exists and lacks a valid value that a broker needs."""
+    try:
+        _check_properties(files, root)
+    except FileNotFoundError:
+        pass
+    except (StorageError, ValueError, OSError) as error:
+        yield Finding(META_PROPERTIES, 0, None, str(error), True, "identity")
 
 
-def check_properties(files: Files, path: str) -> None:
-    """Raises StorageError or ValueError if meta.properties lacks a valid value that a broker needs."""
-    found = parse_meta_properties(files.read_bytes(path), path)
+def _check_properties(files: Files, root: str) -> None:
+    found, path = read_meta_properties(files, root), os.path.join(root, META_PROPERTIES)
     if not found:
         raise StorageError(f"{path} is empty")
     node = found.get("node.id", found.get("broker.id", ""))

@@ -13,51 +13,41 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ...protocol.named import NamedTuple
-from ...protocol.records.batch import BatchHeader
 from .. import inspect
 from ..compaction.swap import OF_JOBS, SEGMENT_FILE
 from ..errors import StorageError
 from ..format import checkpoint
-from ..format.schemas import ABORTED_TRANSACTION_BYTES
+from ..format.file_names import offsets_in
 from ..io.files import Files
 from ..producers import snapshot, txn_index
 from ..producers.producer_state import Producer, advance
+from ..producers.txn_index import AbortedTransaction, Marker
 from ..segments.segment import LOG_SUFFIX
 from .epochs import EpochOrder, epoch_problems
 from .facts import Bad, Circumstances, End, EpochStretch, Event, Finding, First, Run, SegmentTask, SnapshotDue
-from .internal_records import RecordCheck
 from .segment import segment_events
 
 LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp", *OF_JOBS)
 SNAPSHOT_BYTES_MAX = 256 << 20
 
-__all__ = ["LEFTOVERS", "Aborted", "Circumstances", "Finding", "Walk"]
+__all__ = ["LEFTOVERS", "Circumstances", "Finding", "Walk"]
 
 
-class Aborted(NamedTuple):
-    """An entry of the transaction index. `first_offset` is -1 if the log no longer contains the start of the
-    transaction."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
-
-    def agrees(self, stored: Aborted, first_offset: int, log_start: int) -> bool:
-        """Returns whether `stored` is a valid index entry for this transaction. A transaction that began below the
-        first offset has a start that the log no longer contains; batches below the log start may have been skipped."""
-        return all(
-            by_file == by_log or by_file < first_offset <= by_log or by_log < min(by_file, log_start)
-            for by_file, by_log in (
-                (stored.first_offset, self.first_offset),
-                (stored.last_stable_offset, self.last_stable_offset),
-            )
+def agrees(known: AbortedTransaction, stored: AbortedTransaction, first_offset: int, log_start: int) -> bool:
+    """Returns whether `stored` is a valid index entry for a transaction of the log. A transaction that began below the
+    first offset has a start that the log no longer contains; batches below the log start may have been skipped."""
+    return all(
+        by_file == by_log or by_file < first_offset <= by_log or by_log < min(by_file, log_start)
+        for by_file, by_log in (
+            (stored.first_offset, known.first_offset),
+            (stored.last_stable_offset, known.last_stable_offset),
         )
+    )
 
-    def __str__(self) -> str:
-        offsets = f"offsets {self.first_offset}-{self.last_offset}, last stable offset {self.last_stable_offset}"
-        return f"producer {self.producer_id}, {offsets}"
+
+def _shown(entry: AbortedTransaction) -> str:
+    offsets = f"offsets {entry.first_offset}-{entry.last_offset}, last stable offset {entry.last_stable_offset}"
+    return f"producer {entry.producer_id}, {offsets}"
 
 
 @dataclass
@@ -69,7 +59,8 @@ class Walk:
     end_offset: the offset after the last sound entry before `bad_at`.
     log_end: the offset after the last entry of the log; None if unknown.
     epochs: the leader epochs up to `bad_at`.
-    aborted: the valid transaction index of each segment, by the path of its log.
+    aborted: the valid transaction index of each segment, by the path of its log; the first offset of an entry is -1 if
+    the log no longer contains the start of the transaction.
     missing: the number of offsets before the current segment that are in no sound entry.
     holes: the number of gaps that these offsets are in.
     """
@@ -78,27 +69,26 @@ class Walk:
     names: list[str]
     circumstances: Circumstances = field(default_factory=Circumstances)
     files: Files = inspect.INSPECTION_FILES
-    check: RecordCheck | None = None
     bad_at: tuple[int, int] | None = None
     end_offset: int = 0
     first_offset: int = 0
     log_end: int | None = None
     epochs: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     bytes_read: int = 0
-    aborted: dict[str, list[Aborted]] = field(default_factory=dict[str, list[Aborted]])
+    aborted: dict[str, list[AbortedTransaction]] = field(default_factory=dict[str, list[AbortedTransaction]])
     missing: int = 0
     holes: int = 0
 
     def __post_init__(self) -> None:
         self._producers: dict[int, Producer] = {}
         self._left: dict[int, Producer] = {}  # producers after the batches from the log start on
-        self._aborts: dict[int, Aborted] = {}  # by the offset of the marker; of the current segment
+        self._aborts: dict[int, AbortedTransaction] = {}  # by the offset of the marker; of the current segment
         self._deleted: set[int] = set()  # markers among these whose transaction has no batch left
         self._has_gaps = False
         self._rewritten = False  # a batch has no epoch: it was converted from old messages
         self._expected: int | None = -1
         self._doubt = -1  # below it offsets are in no sound entry, so the producer state is incomplete
-        self._snapshots = sorted(int(match[1]) for match in map(snapshot.NAME.fullmatch, self.names) if match)
+        self._snapshots = offsets_in(self.names, snapshot.SUFFIX)
         self._label = os.path.basename(self.folder.path)
         self._swapping = any(name.endswith(".log.swap") for name in self.names)
         self._epoch_order = EpochOrder()
@@ -113,7 +103,7 @@ class Walk:
         """Yields all findings, segment by segment. Raises StorageError if a file cannot be read."""
         yield from self.leftovers()
         for number, task in enumerate(self.tasks()):
-            yield from self.take(number, segment_events(task, self.files, check=self.check))
+            yield from self.take(number, segment_events(task, self.files))
         yield from self.finish()
 
     def tasks(self) -> list[SegmentTask]:
@@ -241,25 +231,16 @@ class Walk:
     def _replay(self, run: Run) -> None:
         header = run.newest()
         if run.marker == txn_index.ABORT:
-            self._aborts[header.base_offset] = self._aborted(header)
+            unknown = AbortedTransaction(header.producer_id, -1, header.last_offset, -1)
+            marker = Marker(run.marker, run.coordinator_epoch)
+            self._aborts[header.last_offset] = txn_index.aborted(marker, header, self._producers) or unknown
             left = self._left.get(header.producer_id)
             if left is None or left.transaction_first_offset < 0:
-                self._deleted.add(header.base_offset)
+                self._deleted.add(header.last_offset)
         advance(self._producers, header, 0, coordinator_epoch=run.coordinator_epoch)
         if run.transactional:
             log_start = self.circumstances.log_start_offset
             advance(self._left, header, log_start, coordinator_epoch=run.coordinator_epoch)
-
-    def _aborted(self, header: BatchHeader) -> Aborted:
-        """Returns the index entry of a transaction that ends with this marker (Kafka's lastStableOffset(completed))."""
-        known = self._producers.get(header.producer_id)
-        others = (
-            producer.transaction_first_offset
-            for producer_id, producer in self._producers.items()
-            if producer_id != header.producer_id and producer.transaction_first_offset >= 0
-        )
-        stable = min(others, default=header.base_offset + 1)
-        return Aborted(header.producer_id, known.transaction_first_offset if known else -1, header.base_offset, stable)
 
     # -- beside the log
 
@@ -325,35 +306,31 @@ class Walk:
         """Removes the entries of the file from the known aborts of the segment; returns (byte, offset, description) of
         a fault."""
         last = -1
-        try:
-            source = inspect.FileSource(path, self.files)
-        except StorageError:
-            if self.files.exists(path):
-                raise
-            return None
-        with source:
-            for at in range(0, source.size, ABORTED_TRANSACTION_BYTES):
-                data = source.read(at, ABORTED_TRANSACTION_BYTES)
-                if len(data) < ABORTED_TRANSACTION_BYTES:
+        with inspect.FileSource.if_exists(path, self.files) as source:
+            if source is None:
+                return None
+            for at in range(0, source.size, txn_index.ENTRY_BYTES):
+                data = source.read(at, txn_index.ENTRY_BYTES)
+                if len(data) < txn_index.ENTRY_BYTES:
                     return at, None, f"{len(data)} bytes where an entry begins"
                 version, *fields = txn_index.ENTRY.unpack(data)
-                stored = Aborted(*fields)
+                stored = AbortedTransaction(*fields)
                 known = self._aborts.pop(stored.last_offset, None)
                 if version != 0 or not (
                     0 <= stored.first_offset <= stored.last_offset
                     and last < stored.last_offset
                     and 0 <= stored.last_stable_offset <= stored.last_offset + 1
                 ):
-                    return at, stored.last_offset, f"version {version}, {stored} cannot be"
+                    return at, stored.last_offset, f"version {version}, {_shown(stored)} cannot be"
                 if known is None and any(first <= stored.last_offset < (end or 2**63) for first, end in bad):
                     continue  # its marker is within another fault
                 if known is None or known.producer_id != stored.producer_id:
                     what = f"the log has no abort of producer {stored.producer_id} at offset {stored.last_offset}"
                     return at, stored.last_offset, what
                 log_start = self.circumstances.log_start_offset
-                agrees = known.first_offset < 0 or known.agrees(stored, self.first_offset, log_start)
-                if not (self._has_gaps or agrees):
-                    return at, stored.last_offset, f"{stored}, by the log {known}"
+                is_valid = known.first_offset < 0 or agrees(known, stored, self.first_offset, log_start)
+                if not (self._has_gaps or is_valid):
+                    return at, stored.last_offset, f"{_shown(stored)}, by the log {_shown(known)}"
                 last = stored.last_offset
         return None
 
@@ -405,12 +382,8 @@ def _leftover(name: str) -> str:
 def _small_file(files: Files, path: str, most: int) -> bytes | None:
     """Returns the bytes of a file; None if it was removed in the meantime."""
     try:
-        with inspect.FileSource(path, files) as source:
-            return source.read(0, most + 1)
-    except StorageError:
-        if files.exists(path):
-            raise
-        return None
+        with inspect.FileSource.if_exists(path, files) as source:
+            return None if source is None else source.read(0, most + 1)
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
 

@@ -20,6 +20,7 @@ same end. A directory without faults is not changed. The caller of `repair` hold
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections import Counter
@@ -29,22 +30,22 @@ from ...protocol.named import NamedTuple
 from ...protocol.primitives import ZERO_UUID
 from .. import inspect, restore
 from ..compaction.swap import SEGMENT_FILE, finish_leftovers
-from ..errors import StorageError
+from ..errors import StorageError, storage_errors
 from ..format import checkpoint
-from ..format.file_names import CLEAN_SHUTDOWN, META_PROPERTIES
+from ..format.file_names import CLEAN_SHUTDOWN, META_PROPERTIES, aside_of
 from ..format.partition_metadata import FILE_NAME, read_topic_id, write_topic_id
 from ..io.copy_on_write import Overlay
 from ..io.files import Files, write_atomically
 from ..io.undo_journal import Backup, SavingFiles
 from ..log.retention import epochs_from
 from ..producers import txn_index
+from ..producers.txn_index import AbortedTransaction
 from ..segments.segment import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment, file_name
-from .directory import CHECKPOINTS, REPAIRING, MayHaveGaps, check_properties, commonest
+from .directory import REPAIRING, MayHaveGaps, commonest, properties_findings
 from .internal_records import INTERNAL_TOPICS
-from .partition import LEFTOVERS, Aborted, Circumstances, Finding, Walk
+from .partition import LEFTOVERS, Circumstances, Finding, Walk, agrees
 from .repair_log import apply_plan, plan_log
 
-_DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
 _LINE = re.compile(r"([a-zA-Z0-9._-]{1,249}) (0|[1-9][0-9]{0,9}) (0|[1-9][0-9]{0,18})")
 _ROUNDS_MAX = 8  # each one mends something, or is the last
 _REASONS_MAX = 5  # for one line of the manifest
@@ -98,7 +99,7 @@ class Repair:
     def run(self, each: Callable[[list[str]], Iterable[str]] = iter) -> Iterator[Step]:
         """Repairs everything; yields each step before it is done. To be called once, and to its end. `each` iterates
         over the names in the directory, to show the progress."""
-        for name in CHECKPOINTS:
+        for name in checkpoint.OF_DIRECTORY:
             try:
                 self._stored[name] = checkpoint.read_offsets(self._files, os.path.join(self.root, name))
             except StorageError:
@@ -110,7 +111,7 @@ class Repair:
                 yield from self._guarded(name, self._partition(os.path.join(self.root, name), key))
         yield from self._guarded(FILE_NAME, self._identities())
         self._settle()
-        for name in CHECKPOINTS:
+        for name in checkpoint.OF_DIRECTORY:
             yield from self._guarded(name, self._checkpoint(name))
         if self._only is None:
             yield from self._guarded(META_PROPERTIES, self._other_files())
@@ -146,10 +147,8 @@ class Repair:
             self._saving.remove(path)
 
     def _settle(self) -> None:
-        try:
+        with storage_errors(f"cannot sync {self.root}"):
             self._saving.settle()
-        except OSError as error:
-            raise StorageError(f"cannot sync {self.root}: {error}") from error
 
     def _step(self, finding: Finding, does: str) -> Step:
         self._saving.why = f"{finding.what}: {does}"
@@ -288,12 +287,9 @@ class Repair:
         found = next(segment for segment in folder.segments if segment.base_offset == base_offset)
         interval = self._options.index_interval_bytes(folder.topic)
         with Overlay(self._saving) as aside:
-            segment = Segment(aside, folder.path, base_offset, found.size_bytes, interval)
-            try:
+            with contextlib.closing(Segment(aside, folder.path, base_offset, found.size_bytes, interval)) as segment:
                 segment.rebuild()
                 segment.save_indexes()
-            finally:
-                segment.close()
             made = {segment.path(suffix): b"" for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)}
             made = {name: aside.read_bytes(name) for name in made}
         # The faulty index is written last: until then, a repeated repair comes here again.
@@ -304,29 +300,21 @@ class Repair:
     def _make_transactions(self, folder: inspect.PartitionFolder, walk: Walk, path: str) -> None:
         """Rebuilds the file from the markers; for a transaction whose start the log no longer contains, from the old
         file."""
-        stored: dict[tuple[int, int], Aborted] = {}
-        if self._files.exists(path):
-            data = self._files.read_bytes(path)
-            whole = len(data) - len(data) % txn_index.ENTRY.size
-            for version, *fields in txn_index.ENTRY.iter_unpack(data[:whole]):
-                entry = Aborted(*fields)
-                if version == 0 and 0 <= entry.first_offset <= entry.last_offset >= entry.last_stable_offset - 1:
-                    stored[entry.producer_id, entry.last_offset] = entry
-        made = b""
+        stored: dict[tuple[int, int], AbortedTransaction] = {}
+        for version, *fields in txn_index.ENTRY.iter_unpack(txn_index.read_whole(self._files, path)):
+            entry = AbortedTransaction(*fields)
+            if version == 0 and 0 <= entry.first_offset <= entry.last_offset >= entry.last_stable_offset - 1:
+                stored[entry.producer_id, entry.last_offset] = entry
+        made: list[AbortedTransaction] = []
         for aborted in walk.aborted.get(path.removesuffix(txn_index.SUFFIX) + LOG_SUFFIX, []):
             old = stored.get((aborted.producer_id, aborted.last_offset))
-            if aborted.first_offset < 0:
-                chosen = old
-            else:
-                chosen = (
-                    old
-                    if old is not None and aborted.agrees(old, walk.first_offset, walk.circumstances.log_start_offset)
-                    else aborted
-                )
+            log_start = walk.circumstances.log_start_offset
+            is_valid = old is not None and agrees(aborted, old, walk.first_offset, log_start)
+            chosen = old if is_valid or aborted.first_offset < 0 else aborted
             if chosen is not None:
-                made += txn_index.ENTRY.pack(0, *chosen)
+                made.append(chosen)
         if made:
-            write_atomically(self._saving, path, made)
+            write_atomically(self._saving, path, txn_index.dump(made))
         else:
             self._saving.remove(path)
 
@@ -463,17 +451,12 @@ class Repair:
                 finding = Finding(name, None, None, "an incomplete file; not used", False, "leftover")
                 yield self._step(finding, "remove it")
                 self._saving.remove(path)
-            elif _DELETED_FOLDER.fullmatch(name) and inspect.is_folder(path, self._files):
+            elif aside_of(name)[1] == "delete" and inspect.is_folder(path, self._files):
                 yield self._step(Finding(name, None, None, "deleted", False, "leftover"), "remove it")
                 for inside in sorted(self._files.list(path)):
                     self._saving.remove(os.path.join(path, inside))
                 self._saving.remove_directory(path)
-        try:
-            check_properties(self._files, os.path.join(self.root, META_PROPERTIES))
-        except FileNotFoundError:
-            pass
-        except (StorageError, ValueError, OSError) as error:
-            finding = Finding(META_PROPERTIES, 0, None, str(error), True, "identity")
+        for finding in properties_findings(self._files, self.root):
             yield Step(finding, "cannot be mended: no other file has these ids", False)
 
 
@@ -488,7 +471,7 @@ def place_of(path: str, files: Files = inspect.INSPECTION_FILES) -> tuple[str, s
 
 def is_data_directory(path: str, files: Files = inspect.INSPECTION_FILES) -> bool:
     """Returns whether a broker may use the directory: it then has a lock, and no other files may be put there."""
-    beside = (META_PROPERTIES, CLEAN_SHUTDOWN, *CHECKPOINTS)
+    beside = (META_PROPERTIES, CLEAN_SHUTDOWN, *checkpoint.OF_DIRECTORY)
     return any(files.exists(os.path.join(path, name)) for name in beside)
 
 

@@ -19,10 +19,10 @@ from ..format.file_names import METADATA_TOPIC
 from ..format.index import MAX_RELATIVE_OFFSET
 from ..io.files import Files
 from ..segments.entry_check import GAP, OFFSET, OVERLAP, TOO_FAR, Place, entry_problem, record_problem
+from ..segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from . import internal_records
 from .facts import Bad, End, EpochStretch, Events, Finding, First, SegmentTask, SnapshotDue
-from .index import OffsetEntries, TimeEntries
-from .index_tail import IndexTail
+from .index import IndexTail, OffsetEntries, TimeEntries
 from .producer_runs import OpenRuns
 
 BAD_STRETCHES_MAX = 1000
@@ -64,13 +64,15 @@ def segment_events(
     """
     if task.deep and check is not None:
         yield from internal_records.findings(task, files, check)
-    stem = task.segment.path.removesuffix(".log")
+    stem = task.segment.path.removesuffix(LOG_SUFFIX)
     with contextlib.ExitStack() as stack:
         # The indexes first: records appended in the meantime may be in the log and not in the indexes, never the
         # reverse.
         base, zeros = task.segment.base_offset, not _closed_indexes(task)
-        offsets = stack.enter_context(OffsetEntries.open(stem + ".index", base, zeros, files))
-        times = stack.enter_context(TimeEntries.open(stem + ".timeindex", base, zeros, files))
+        offset_index = stack.enter_context(inspect.FileSource.if_exists(stem + INDEX_SUFFIX, files))
+        offsets = OffsetEntries(stem + INDEX_SUFFIX, offset_index, base, zeros)
+        time_index = stack.enter_context(inspect.FileSource.if_exists(stem + TIME_INDEX_SUFFIX, files))
+        times = TimeEntries(stem + TIME_INDEX_SUFFIX, time_index, base, zeros)
         log = stack.enter_context(inspect.FileSource(task.segment.path, files))
         entries = inspect.entries(log, open_wrappers=task.deep and opener is None)
         opened: Opened = ((found, None) for found in entries)
@@ -229,14 +231,14 @@ class _SegmentPass:
         yield from self._report_held()
         if kind is not None and kind != GAP:
             self._compared = self._compared and kind not in (OFFSET, TOO_FAR, OVERLAP)
-            yield from self._put_aside(found, words, kind if kind in _ELSEWHERE else "")
+            self._put_aside(found, words, kind if kind in _ELSEWHERE else "")
             return
         if what is not None and kind is None:
-            yield from self._put_aside(found, what)
+            self._put_aside(found, what)
             return
         yield from self._hole(found, kind == GAP)
         if what is not None:
-            yield from self._put_aside(found, what)
+            self._put_aside(found, what)
             return
         if self._jump is None:
             yield from self._adopt(found)
@@ -301,7 +303,7 @@ class _SegmentPass:
             self._task.gaps and 0 <= self._held_next < header.base_offset
         )
 
-    def _put_aside(self, found: inspect.BatchFacts, what: str, kind: str = "") -> Events:
+    def _put_aside(self, found: inspect.BatchFacts, what: str, kind: str = "") -> None:
         """Skips a bad entry. None of its fields is trusted except its size. Entries of the same `kind` that follow it
         are part of the finding."""
         header = found.header
@@ -314,7 +316,6 @@ class _SegmentPass:
         self._jump = None
         self._offsets.pass_over(found.position)
         self._times.pass_over()
-        yield from ()
 
     def _report_held(self) -> Events:
         finding, self._held = self._held, None

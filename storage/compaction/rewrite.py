@@ -28,7 +28,7 @@ from ...protocol.records.errors import CorruptRecords, InvalidRecords, Unsupport
 from ...protocol.records.filtering import Keep
 from ...protocol.records.layout import LENGTH_AND_MAGIC, MIN_BYTES, PREFIX_BYTES
 from ...protocol.records.steps import run
-from ..errors import StorageError
+from ..errors import StorageError, storage_errors
 from ..format.index import MAX_RELATIVE_OFFSET
 from ..io.files import Files
 from ..producers import txn_index
@@ -147,14 +147,8 @@ def holds_old_formats(files: Files, source: Source) -> bool:
     are damaged."""
     if source.size_bytes == 0:
         return False
-    try:
-        file = files.open(source.log_path)
-        try:
-            data = memoryview(file.read(0, source.size_bytes))
-        finally:
-            file.close()
-    except OSError as error:
-        raise StorageError(f"cannot read {source.log_path}: {error}") from error
+    with storage_errors(f"cannot read {source.log_path}"), contextlib.closing(files.open(source.log_path)) as file:
+        data = memoryview(file.read(0, source.size_bytes))
     position, last = 0, source.size_bytes - MIN_BYTES[0]
     header_of = LENGTH_AND_MAGIC.unpack_from
     while position <= last:
@@ -213,11 +207,8 @@ def rewrite(
 
 def _aborted_of(files: Files, source: Source) -> list[bytes]:
     """Returns the aborted transactions of a source. Their offsets do not change; an incomplete last one is dropped."""
-    data = b""
-    with contextlib.suppress(FileNotFoundError):
-        data = files.read_bytes(source.log_path.removesuffix(LOG_SUFFIX) + txn_index.SUFFIX)
-    whole = len(data) // txn_index.ENTRY_BYTES * txn_index.ENTRY_BYTES
-    return [data[at : at + txn_index.ENTRY_BYTES] for at in range(0, whole, txn_index.ENTRY_BYTES)]
+    data = txn_index.read_whole(files, source.log_path.removesuffix(LOG_SUFFIX) + txn_index.SUFFIX)
+    return [data[at : at + txn_index.ENTRY_BYTES] for at in range(0, len(data), txn_index.ENTRY_BYTES)]
 
 
 def _rewrite_one(
@@ -401,13 +392,10 @@ class _Output(Segment):
         self.write_pending()
         self.save_indexes()
         if aborted:
-            file = self._files.open(self.path(txn_index.SUFFIX), create=True)
-            try:
+            with contextlib.closing(self._files.open(self.path(txn_index.SUFFIX), create=True)) as file:
                 file.truncate(0)
                 file.write(0, aborted)
                 file.sync()
-            finally:
-                file.close()
         self._files.set_modified_ns(self.path(LOG_SUFFIX), modified_ns)
         self.doubt_files()
         self.sync()

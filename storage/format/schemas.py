@@ -40,7 +40,3 @@ PRODUCER_ENTRY = Struct(
 
 PRODUCER_SNAPSHOT = Struct("version" / int16, "crc" / uint32, "entries" / ItemArray(int32, PRODUCER_ENTRY, 46))
 """`crc` is the CRC-32C of all bytes after it."""
-
-OFFSET_ENTRY_BYTES = 8
-TIME_ENTRY_BYTES = 12
-ABORTED_TRANSACTION_BYTES = 34

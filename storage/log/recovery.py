@@ -35,14 +35,15 @@ from ...protocol.records.errors import CorruptRecords
 from ...protocol.records.formats import crc_matches
 from ..compaction.swap import SEGMENT_FILE, finish_leftovers
 from ..config import LogConfig
-from ..errors import StorageError
+from ..errors import StorageError, storage_errors
 from ..format import checkpoint
 from ..format.clean_close import ClosedLog
+from ..format.file_names import offsets_in
 from ..format.index import MAX_RELATIVE_OFFSET
 from ..format.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ..io.files import Files
 from ..producers import snapshot, txn_index
-from ..producers.producer_state import Producer, advance
+from ..producers.producer_state import Producer
 from ..producers.store import Producers
 from ..segments.scan import entries
 from ..segments.segment import LOG_SUFFIX, SUFFIXES, Segment, file_name
@@ -81,9 +82,9 @@ class LogCheckpoints:
 class Recovered:
     """An opened partition. `unsynced` segments and `unsynced_files` (names) may not be durable.
 
-    `cut_bytes` and `deleted_segments` count what recovery removed; `has_hole`: offsets are missing between segments,
-    where they may. Epochs that began below `epochs_from` are void. `losses` are missing or dropped records; `short` are
-    the base offsets of segments that once ended later.
+    `cut_bytes` counts what recovery removed; `has_hole`: offsets are missing between segments, where they may. Epochs
+    that began below `epochs_from` are void. `losses` are missing or dropped records; `short` are the base offsets of
+    segments that once ended later.
     """
 
     segments: list[Segment]
@@ -95,7 +96,6 @@ class Recovered:
     unsynced_files: set[str] = field(default_factory=set[str])
     has_hole: bool = False
     cut_bytes: int = 0
-    deleted_segments: int = 0
     losses: list[Loss] = field(default_factory=list[Loss])
     short: set[int] = field(default_factory=set[int])
 
@@ -113,7 +113,7 @@ def open_segments(
     if config.rules.compacted:
         known = replace(known, has_gaps=True)
     log_start_offset = known.log_start_offset
-    try:
+    with storage_errors(f"cannot open {directory}"):
         found = files.list(directory)
         names = finish_leftovers(files, directory, found)
         orphans = _orphans(names) if len(names) == len(found) else []
@@ -134,8 +134,6 @@ def open_segments(
         if not known.clean_shutdown:
             _note_small_files(recovered, names, known.recovery_point)
         _note_end(directory, recovered, known)
-    except OSError as error:
-        raise StorageError(f"cannot open {directory}: {error}") from error
     return recovered
 
 
@@ -158,8 +156,7 @@ def _list_segments(files: Files, directory: str, names: list[str], config: LogCo
         if match and match[2] != LOG_SUFFIX and match[1] + LOG_SUFFIX not in known:
             files.remove(os.path.join(directory, name))
     segments: list[Segment] = []
-    bases = sorted(int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and SEGMENT_FILE.fullmatch(name))
-    for base_offset in bases:
+    for base_offset in offsets_in(names, LOG_SUFFIX):
         size_bytes = files.size(os.path.join(directory, file_name(base_offset)))
         if size_bytes > MAX_SEGMENT_BYTES:
             raise StorageError(f"{directory}: segment {base_offset} of {size_bytes} bytes is larger than Kafka allows")
@@ -175,12 +172,7 @@ def _list_segments(files: Files, directory: str, names: list[str], config: LogCo
 
 
 def _trust(
-    files: Files,
-    directory: str,
-    recovered: Recovered,
-    names: list[str],
-    orphans: list[int],
-    known: LogCheckpoints,
+    files: Files, directory: str, recovered: Recovered, names: list[str], orphans: list[int], known: LogCheckpoints
 ) -> tuple[int, int]:
     """Returns the number of the first segment to read as a whole, and of the first that may not be durable.
 
@@ -344,11 +336,9 @@ def _check_batches(
                 if header.magic < MAGIC:
                     recovered.epochs_from = header.next_offset
             if producers is not None and header.producer_id >= 0:
-                marker = txn_index.read_marker(data, 0, header)
-                if marker is not None and (entry := txn_index.aborted(marker, header, producers)) is not None:
+                start, rules = recovered.log_start_offset, config.producer_rules
+                if (entry := txn_index.apply(data, 0, header, producers, start, rules)) is not None:
                     aborted.append(entry)
-                marker_epoch = marker.coordinator_epoch if marker is not None else -1
-                advance(producers, header, recovered.log_start_offset, config.producer_rules, marker_epoch)
             position += len(data)
             if on_checked is not None and position - reported >= REPORT_BYTES:
                 on_checked(position - reported)
@@ -376,7 +366,6 @@ def _cut(files: Files, directory: str, recovered: Recovered, number: int, end: i
     recovered.losses.append(Loss(kind, first, reached, dropped, sound.batches, sound.records))
     for later in reversed(later_segments):
         _remove_segment(files, later)
-    recovered.deleted_segments += len(later_segments)
     if later_segments:
         files.sync_directory(directory)
     del segments[number + 1 :]

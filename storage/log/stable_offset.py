@@ -10,26 +10,25 @@ from __future__ import annotations
 import contextlib
 import heapq
 import os
-import re
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ...protocol.records.batch import BatchHeader
-from ..errors import StorageError
+from ..errors import StorageError, storage_errors
+from ..format.file_names import offsets_in
 from ..io.files import Files, write_atomically
 from ..producers import txn_index
-from ..producers.producer_state import Producer, advance
+from ..producers.producer_state import Producer
 from ..producers.txn_index import AbortedTransaction
 from ..segments.segment import file_name
 
 if TYPE_CHECKING:
     from ..segments.read_range import Run
-    from .log_state import LogState
     from .recovery import Recovered
+    from .results import LogState
 
-_FILE = re.compile(r"(\d{20})" + re.escape(txn_index.SUFFIX))
 _last_offset = attrgetter("last_offset")
 _base_offset = attrgetter("base_offset")
 
@@ -184,10 +183,8 @@ class Transactions:
     def append(self, base_offset: int, entries: Sequence[AbortedTransaction]) -> str:
         """Appends entries to a segment's file, without a sync; returns the file's name."""
         name = file_name(base_offset, txn_index.SUFFIX)
-        try:
+        with storage_errors(f"cannot write {name} of {self._directory}"):
             txn_index.append(self._files, os.path.join(self._directory, name), entries)
-        except OSError as error:
-            raise StorageError(f"cannot write {name} of {self._directory}: {error}") from error
         if self._bases is not None and base_offset not in self._bases:
             insort(self._bases, base_offset)
         # otherwise each abort would cause the file to be read again
@@ -198,23 +195,17 @@ class Transactions:
     def index_bytes(self, base_offset: int) -> int:
         """Returns the size of a segment's file in bytes, 0 if there is none."""
         path = os.path.join(self._directory, file_name(base_offset, txn_index.SUFFIX))
-        try:
+        with storage_errors(f"cannot read {path}"), contextlib.suppress(FileNotFoundError):
             return self._files.size(path)
-        except FileNotFoundError:
-            return 0
-        except OSError as error:
-            raise StorageError(f"cannot read {path}: {error}") from error
+        return 0
 
     def undo_append(self, base_offset: int, size_bytes: int) -> None:
         """Cuts a segment's file to its size before the entry of a marker that could not be written."""
         if self.index_bytes(base_offset) <= size_bytes:  # no descriptor was free for the append
             return
         path = os.path.join(self._directory, file_name(base_offset, txn_index.SUFFIX))
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                txn_index.cut(self._files, path, size_bytes)
-        except OSError as error:
-            raise StorageError(f"cannot write {path}: {error}") from error
+        with storage_errors(f"cannot write {path}"), contextlib.suppress(FileNotFoundError):
+            txn_index.cut(self._files, path, size_bytes)
         self._indexes.pop(base_offset, None)
 
     def forget_files(self) -> None:
@@ -224,11 +215,8 @@ class Transactions:
 
     def _with_files(self) -> list[int]:
         if self._bases is None:
-            try:
-                names = self._files.list(self._directory)
-            except OSError as error:
-                raise StorageError(f"cannot read {self._directory}: {error}") from error
-            self._bases = sorted(int(match[1]) for match in map(_FILE.fullmatch, names) if match)
+            with storage_errors(f"cannot read {self._directory}"):
+                self._bases = offsets_in(self._files.list(self._directory), txn_index.SUFFIX)
         return self._bases
 
     def _entries(self, base_offset: int, log: LogState) -> list[AbortedTransaction]:
@@ -243,10 +231,8 @@ class Transactions:
             raise StorageError(f"cannot read {path}: {error}") from error
         except StorageError:
             entries = list(self._rebuilt_entries(base_offset, log))
-            try:
+            with storage_errors(f"cannot write {path}"):
                 write_atomically(self._files, path, txn_index.dump(entries))
-            except OSError as error:
-                raise StorageError(f"cannot write {path}: {error}") from error
         self._indexes[base_offset] = entries
         return entries
 
@@ -257,11 +243,8 @@ class Transactions:
         for segment in log.segments[len(before) : len(before) + 1]:
             for position, header in segment.batches():
                 data = segment.read(position, header.size_bytes) if header.is_control else b""
-                marker = txn_index.read_marker(data, 0, header)
-                if marker is not None and (entry := txn_index.aborted(marker, header, producers)) is not None:
+                if (entry := txn_index.apply(data, 0, header, producers, start, rules)) is not None:
                     yield entry
-                epoch = marker.coordinator_epoch if marker is not None else -1
-                advance(producers, header, start, rules, epoch)
 
 
 def _drop_visible(ended: list[tuple[int, int]], high_watermark: int) -> None:

@@ -10,6 +10,7 @@ of them refuse every call, and nothing more is written, including the clean shut
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import re
@@ -22,14 +23,15 @@ from ...protocol.limits import INT32_MAX
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.properties import format_properties
 from ..config import LogConfig
-from ..errors import DirectoryFailed, DirectoryLocked, StorageError
-from ..format import clean_close
+from ..errors import DirectoryFailed, DirectoryLocked, StorageError, storage_errors
+from ..format import checkpoint, clean_close, file_names
 from ..format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, META_PROPERTIES, METADATA_TOPIC, RESTORE
-from ..format.meta_properties import parse_meta_properties
-from ..format.partition_metadata import encode_id, read_topic_id
+from ..format.meta_properties import read_meta_properties
+from ..format.partition_metadata import decode_id, encode_id, read_topic_id
 from ..io import random_ids
 from ..io.disk_errors import is_transient, lasting_error
 from ..io.files import Files, write_atomically
+from ..io.folder_copies import remove_tree
 from ..log.losses import FOLDER_GONE, Loss
 from ..log.recovery import LogCheckpoints
 from ..partition_log import LogOwner, PartitionLog, TopicIdPartition
@@ -40,10 +42,6 @@ if TYPE_CHECKING:
     from ..log.upgrade import OnUpgrade
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_PARTITION_FOLDER = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
-_FUTURE_FOLDER = re.compile(_PARTITION_FOLDER.pattern + r"\.[0-9a-f]{32}-future")
-_DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
-_MAX_FOLDER_NAME = 255
 FEW_LOGS = 32  # for fewer, threads would cost more than they save
 
 TopicPartition = tuple[str, int]
@@ -64,9 +62,12 @@ class DataDirectory:
         self._files = files
         self._release = release
         self._pick = pick
-        self._logs: dict[TopicPartition, PartitionLog] = {}
         self._unopened: set[TopicPartition] = set()
-        self._noted = OffsetCheckpoints(files, path, self._unopened, self._logs)
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        """The open logs."""
+        self._noted = OffsetCheckpoints(files, path, self._unopened, self.logs)
+        self.warnings = self._noted.warnings
+        """Checkpoints that could not be read, one line each: their partitions are recovered from the start."""
         self._closed = False
         self._as_closed: dict[TopicPartition, clean_close.ClosedLog] = {}
         self._closed_well: set[TopicPartition] = set()  # since the directory was opened
@@ -117,12 +118,7 @@ class DataDirectory:
 
     @classmethod
     def take(
-        cls,
-        files: Files,
-        path: str | os.PathLike[str],
-        *,
-        node_id: int,
-        pick: Callable[[int], int] = random.randrange,
+        cls, files: Files, path: str | os.PathLike[str], *, node_id: int, pick: Callable[[int], int] = random.randrange
     ) -> DataDirectory:
         """Locks the directory (created if missing) and reads its identity only: `begin` or `abandon` must follow.
         Raises like `open`."""
@@ -161,13 +157,21 @@ class DataDirectory:
                 raise DirectoryFailed(str(error)) from error.__cause__
             raise
 
+    @functools.cached_property
+    def id(self) -> bytes:
+        """The 16 bytes of the directory id, once it has one (KIP-858)."""
+        return decode_id(self.directory_id)
+
+    def holds(self, log: PartitionLog) -> bool:
+        """Returns whether this open log is in this directory."""
+        return self.logs.get((log.topic, log.partition)) is log
+
     def _join(self, name: str) -> str:
         return os.path.join(self.path, name)
 
     def _read_identity(self, node_id: int) -> None:
-        path = self._join(META_PROPERTIES)
         try:
-            found = self._identity = parse_meta_properties(self._files.read_bytes(path), path)
+            found = self._identity = read_meta_properties(self._files, self.path)
         except FileNotFoundError:
             found = {}
         self.is_new = not found
@@ -204,36 +208,29 @@ class DataDirectory:
         self._noted.read()
         if self.was_clean:
             if self._files.read_bytes(self._join(CLEAN_SHUTDOWN)) == CLEAN_SHUTDOWN_BYTES:
-                self._read_closed()
+                try:
+                    self._as_closed = clean_close.read(self._files, self.path)
+                except StorageError as error:
+                    self.warnings.append(str(error))
             self._files.remove(self._join(CLEAN_SHUTDOWN))
             self._files.sync_directory(self.path)
         if clean_close.FILE_NAME in names:  # it belongs to this close, whose marker was removed, or to an older one
             clean_close.discard(self._files, self.path)
         for name in names:
-            match = _PARTITION_FOLDER.fullmatch(name)
-            if _DELETED_FOLDER.fullmatch(name):
+            former, kind = file_names.aside_of(name)
+            key = file_names.partition_of(former)
+            if kind == "delete":
                 self._remove_folder(self._join(name))
-            elif (future := _FUTURE_FOLDER.fullmatch(name)) and int(future[2]) <= INT32_MAX:
-                self.futures.append(((future[1], int(future[2])), self._join(name)))
-            elif match and int(match[2]) <= INT32_MAX:
-                self._unopened.add((match[1], int(match[2])))
-
-    def _read_closed(self) -> None:
-        try:
-            self._as_closed = clean_close.read(self._files, self.path)
-        except StorageError as error:
-            self.warnings.append(str(error))
-
-    @property
-    def warnings(self) -> list[str]:
-        """Checkpoints that could not be read, one line each: their partitions are recovered from the start."""
-        return self._noted.warnings
+            elif key is not None and kind == "future":
+                self.futures.append((key, self._join(name)))
+            elif key is not None and not kind:
+                self._unopened.add(key)
 
     # -- partitions
 
     def partitions(self) -> list[TopicPartition]:
         """Returns (topic, partition) of every partition folder, opened or not."""
-        return sorted(self._unopened | self._logs.keys())
+        return sorted(self._unopened | self.logs.keys())
 
     def topic_id(self, topic: str, partition: int) -> bytes:
         """Returns the topic id in a partition's folder; zeros if it has none, or an incomplete one after a crash."""
@@ -266,7 +263,7 @@ class DataDirectory:
         """
         self._check_open()
         key = (topic, partition)
-        if key in self._logs:
+        if key in self.logs:
             raise StorageError(f"{topic}-{partition} is already open")
         existed = key in self._unopened
         if not existed and not self._files.exists(self.path):  # creating the folder would create the directory as well
@@ -288,7 +285,7 @@ class DataDirectory:
         if not existed and checkpoints.end_offset:
             log.losses = [Loss(FOLDER_GONE, 0, checkpoints.end_offset)]
         log.on_failure = self.log_failed
-        self._logs[key] = log  # first: a checkpoint written in between must have the partition
+        self.logs[key] = log  # first: a checkpoint written in between must have the partition
         self._unopened.discard(key)
         self._closed_well.discard(key)
         self._as_closed.pop(key, None)
@@ -300,13 +297,14 @@ class DataDirectory:
         """Returns the state of a partition according to the files beside the partitions. The metadata log must be
         whole, since it has the names of all other partitions."""
         as_closed = self._as_closed.get(key) if key not in self._closed_well else None
-        recovery_point = self._noted.recovery_points.get(key, 0)
-        end = max(recovery_point, self._noted.watermarks.get(key, 0))
+        noted = {name: offsets[key] for name, offsets in self._noted.offsets.items() if key in offsets}
+        recovery_point = noted.get(checkpoint.RECOVERY_POINT, 0)
+        end = max(recovery_point, noted.get(checkpoint.REPLICATION_OFFSET, 0))
         return LogCheckpoints(
             clean_shutdown=self.was_clean or key in self._closed_well,
             recovery_point=recovery_point,
-            log_start_offset=self._noted.log_starts.get(key, 0),
-            has_gaps=key in self._noted.cleaned,
+            log_start_offset=noted.get(checkpoint.LOG_START_OFFSET, 0),
+            has_gaps=checkpoint.CLEANER_OFFSET in noted,
             end_offset=as_closed.log_end_offset if as_closed else end,
             closed=as_closed,
             must_be_whole=key[0] == METADATA_TOPIC,
@@ -318,25 +316,21 @@ class DataDirectory:
 
     def delete_partition(self, topic: str, partition: int) -> Callable[[], None]:
         """Deletes a partition at once: its folder is renamed, durably, since a new partition of that name must not find
-        it after a power loss. Call the returned function to remove the files.
+        it after a power loss. Its log is closed, also after an error. Call the returned function to remove the files.
 
         If that is never called, the next start on the directory removes them.
         """
         self._check_open()
         key = (topic, partition)
         folder = self._folder(topic, partition)
-        suffix = f"-{partition}.{random_ids.uuid4().hex()}-delete"
-        renamed = self._join(topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix)
-        with self._failing_on_disk_error():
-            try:
-                self._files.replace(folder, renamed)
-                self._unopened.discard(key)
-                log = self._logs.pop(key, None)
-                if log is not None:
-                    log.abandon()  # before the sync, which may need the descriptor that this frees
-                self._files.sync_directory(self.path)
-            except OSError as error:
-                raise StorageError(f"cannot delete {folder}: {error}") from error
+        renamed = self._join(file_names.aside_name(topic, partition, "delete"))
+        log = self.logs.pop(key, None)  # first: after an error the log would block the next partition of that name
+        if log is not None:
+            log.abandon()  # before the sync, which may need the descriptor that this frees
+        with self._failing_on_disk_error(), storage_errors(f"cannot delete {folder}"):
+            self._files.replace(folder, renamed)
+            self._unopened.discard(key)
+            self._files.sync_directory(self.path)
         self.write_cleaner_offset(topic, partition, None)
         return lambda: self._remove_deleted(renamed)
 
@@ -348,15 +342,12 @@ class DataDirectory:
     def set_aside(self, topic: str, partition: int, copy: str | None = None) -> str:
         """Renames the folder of an unknown partition, or a `copy`, to `...-stray`, which is kept; returns its path."""
         self._check_open()
-        if copy is None and (topic, partition) in self._logs:
+        if copy is None and (topic, partition) in self.logs:
             raise StorageError(f"{topic}-{partition} is open")
-        folder, suffix = copy or self._folder(topic, partition), f"-{partition}.{random_ids.uuid4().hex()}-stray"
-        renamed = self._join(topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix)
-        with self._failing_on_disk_error():
-            try:
-                self._files.replace(folder, renamed)
-            except OSError as error:
-                raise StorageError(f"cannot rename {folder}: {error}") from error
+        folder = copy or self._folder(topic, partition)
+        renamed = self._join(file_names.aside_name(topic, partition, "stray"))
+        with self._failing_on_disk_error(), storage_errors(f"cannot rename {folder}"):
+            self._files.replace(folder, renamed)
         if copy is None:
             self._unopened.discard((topic, partition))
         return renamed
@@ -374,16 +365,15 @@ class DataDirectory:
         with self._noted.writing:  # a checkpoint written in between would omit the partition
             if log_start_offset:
                 self._noted.write_log_start(key, log_start_offset)
-            try:
+            with storage_errors(f"cannot rename {prepared} to {folder}"):
                 self._files.replace(prepared, folder)
                 self._files.sync_directory(self.path)
-            except OSError as error:
-                raise StorageError(f"cannot rename {prepared} to {folder}: {error}") from error
             self._unopened.add(key)
             self._as_closed.pop(key, None)
             if end_offset:
                 self._closed_well.add(key)
-                self._noted.recovery_points[key] = self._noted.watermarks[key] = end_offset
+                for name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET):
+                    self._noted.offsets[name][key] = end_offset
 
     def _folder(self, topic: str, partition: int) -> str:
         if not _TOPIC.fullmatch(topic) or topic in (".", "..") or not 0 <= partition <= INT32_MAX:
@@ -396,14 +386,8 @@ class DataDirectory:
                 self._remove_folder(path)
 
     def _remove_folder(self, path: str) -> None:
-        try:
-            for name in self._files.list(path):
-                self._files.remove(os.path.join(path, name))
-            self._files.remove_directory(path)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise StorageError(f"cannot remove {path}: {error}") from error
+        with storage_errors(f"cannot remove {path}"), contextlib.suppress(FileNotFoundError):
+            remove_tree(self._files, path)
 
     # -- checkpoints
 
@@ -411,7 +395,7 @@ class DataDirectory:
         """Removes partitions that do not exist here from the checkpoints, durably: to be called before new partitions
         of these names are recorded, which must not inherit the offsets of deleted ones."""
         self._check_open()
-        gone = [key for key in keys if key not in self._unopened and key not in self._logs]
+        gone = [key for key in keys if key not in self._unopened and key not in self.logs]
         for key in gone:
             self._as_closed.pop(key, None)
         with self._failing_on_disk_error():
@@ -424,29 +408,12 @@ class DataDirectory:
         with self._failing_on_disk_error():
             self._noted.write_log_starts(moves)
 
-    def write_checkpoints(self) -> None:
-        """Writes the current recovery points, log starts and high watermarks."""
+    def write_checkpoints(self, *names: str) -> None:
+        """Writes the current offsets of these checkpoints, by default of all but the cleaner's; to be called
+        periodically, in any thread. Each log start was written before it moved: its file only loses outdated lines."""
         self._check_open()
         with self._failing_on_disk_error():
-            self._write_checkpoints()
-
-    def write_recovery_points(self) -> None:
-        """Writes the current recovery points; to be called periodically, like the next two, in any thread."""
-        self._check_open()
-        with self._failing_on_disk_error():
-            self._noted.write_recovery_points()
-
-    def write_log_starts(self) -> None:
-        """Writes the log starts. Each was written before it moved, so this only removes outdated entries."""
-        self._check_open()
-        with self._failing_on_disk_error():
-            self._noted.write_log_starts()
-
-    def write_watermarks(self) -> None:
-        """Writes the high watermarks."""
-        self._check_open()
-        with self._failing_on_disk_error():
-            self._noted.write_watermarks()
+            self._noted.write(*names)
 
     def cleaner_offset(self, topic: str, partition: int) -> int | None:
         """Returns the offset up to which a partition was cleaned; None if it never was. Below it offsets may be
@@ -456,7 +423,7 @@ class DataDirectory:
     def write_cleaner_offset(self, topic: str, partition: int, offset: int | None) -> None:
         """Records durably up to which offset a partition is clean, or with None that it is dirty from its start on."""
         self._check_open()
-        self._write_cleaner_offset((topic, partition), offset, self._logs.get((topic, partition)))
+        self._write_cleaner_offset((topic, partition), offset, self.logs.get((topic, partition)))
 
     def cleaned(self, log: PartitionLog, offset: int) -> None:
         """Records durably up to which offset an open log is clean, in any thread; does nothing if the log was
@@ -468,11 +435,6 @@ class DataDirectory:
         with self._failing_on_disk_error():
             self._noted.write_cleaned(key, offset, log)
 
-    def _write_checkpoints(self) -> None:
-        self._noted.write_recovery_points()
-        self._noted.write_log_starts()
-        self._noted.write_watermarks()
-
     # -- disk failures
 
     def fail(self, reason: str) -> None:
@@ -481,7 +443,7 @@ class DataDirectory:
             if self.failure is not None:
                 return
             self.failure = reason
-        for log in (*list(self._logs.values()), *self.guests.copy()):
+        for log in (*list(self.logs.values()), *self.guests.copy()):
             log.fail(reason)
         self.on_failure()
 
@@ -515,19 +477,17 @@ class DataDirectory:
         copy of the directory in this state may have the marker. Raises StorageError."""
         self._check_open()
         with self._failing_on_disk_error():
-            for log in self._logs.values():
+            for log in self.logs.values():
                 log.save()
-            self._write_checkpoints()
-            try:
+            self._noted.write()
+            with storage_errors(f"cannot record the log end offsets of {self.path}"):
                 self._write_closed()
-            except OSError as error:
-                raise StorageError(f"cannot record the log end offsets of {self.path}: {error}") from error
         return self.was_clean or not self._unopened
 
     def _write_closed(self) -> None:
         """Records the state of the logs at the close; logs that were not opened keep theirs."""
         kept = {key: log for key, log in self._as_closed.items() if key in self._unopened}
-        clean_close.write(self._files, self.path, kept | {key: log.as_closed() for key, log in self._logs.items()})
+        clean_close.write(self._files, self.path, kept | {key: log.as_closed() for key, log in self.logs.items()})
 
     def close(self, threads: int = 1) -> None:
         """Closes all logs, in `threads` threads, since a journalling file system combines their syncs; writes the
@@ -544,8 +504,8 @@ class DataDirectory:
         self._closed = True
         failure: StorageError | None = None
         try:
-            failure = next(iter(_close_all(list(self._logs.values()), threads)), None)
-            self._write_checkpoints()
+            failure = next(iter(_close_all(list(self.logs.values()), threads)), None)
+            self._noted.write()
             if failure is None and self.failure is None and (self.was_clean or not self._unopened):
                 self._write_closed()
                 write_atomically(self._files, self._join(CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_BYTES)
@@ -562,10 +522,28 @@ class DataDirectory:
         """Releases lock and files like a killed process: nothing is written, the next start recovers."""
         if not self._closed:
             self._closed = True
-            for log in (*self._logs.values(), *self.guests):
+            for log in (*self.logs.values(), *self.guests):
                 log.abandon()
             with contextlib.suppress(OSError):
                 self._release()
+
+
+@contextlib.contextmanager
+def held_lock(files: Files, root: str, *, may_create: bool = False, may_fail: bool = False) -> Generator[None]:
+    """Holds the lock of a data directory whose logs are not opened. A directory without a lock file is not in use; with
+    `may_create` it gets one. `may_fail`: a copy on a read-only disk needs none. Raises DirectoryLocked,
+    StorageError."""
+    path = os.path.join(root, LOCK)
+    with contextlib.ExitStack() as held:
+        if may_create or files.exists(path):
+            try:
+                held.callback(files.lock(path).release)
+            except BlockingIOError as error:
+                raise DirectoryLocked(f"{root} is in use by a broker") from error
+            except OSError as error:
+                if not may_fail:
+                    raise StorageError(f"cannot lock {root}: {error}") from error
+        yield
 
 
 def _close_all(logs: Sequence[PartitionLog], threads: int) -> list[StorageError]:

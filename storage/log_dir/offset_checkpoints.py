@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from operator import attrgetter
 
 from ..errors import StorageError
 from ..format import checkpoint
@@ -18,16 +19,17 @@ from ..partition_log import PartitionLog
 
 TopicPartition = tuple[str, int]
 
+_CURRENT: dict[str, Callable[[PartitionLog], int]] = {
+    checkpoint.RECOVERY_POINT: attrgetter("recovery_point"),
+    checkpoint.REPLICATION_OFFSET: attrgetter("high_watermark"),
+}
+
 
 class OffsetCheckpoints:
     """The checkpoints of one directory. `unopened` and `logs` are its partitions, which its owner changes."""
 
     def __init__(
-        self,
-        files: Files,
-        path: str,
-        unopened: Collection[TopicPartition],
-        logs: Mapping[TopicPartition, PartitionLog],
+        self, files: Files, path: str, unopened: Collection[TopicPartition], logs: Mapping[TopicPartition, PartitionLog]
     ) -> None:
         self._files = files
         self._path = path
@@ -37,19 +39,19 @@ class OffsetCheckpoints:
         self._adopted_later: dict[PartitionLog, int] = {}  # log starts that are durable and not adopted yet
         self.writing = threading.Lock()
         """Held while a file is replaced, and by callers that change the set of partitions."""
-        self.recovery_points: dict[TopicPartition, int] = {}
-        self.log_starts: dict[TopicPartition, int] = {}
-        self.watermarks: dict[TopicPartition, int] = {}
-        self.cleaned: dict[TopicPartition, int] = {}
+        self.offsets: dict[str, dict[TopicPartition, int]] = {name: {} for name in checkpoint.OF_DIRECTORY}
+        """The offsets in each file."""
         self.warnings: list[str] = []
         """Files that could not be read, one line each."""
 
+    @property
+    def cleaned(self) -> dict[TopicPartition, int]:
+        """The cleaner offsets."""
+        return self.offsets[checkpoint.CLEANER_OFFSET]
+
     def read(self) -> None:
         """Reads the four files. A malformed one counts as empty and is listed in `warnings`."""
-        self.recovery_points = self._read(checkpoint.RECOVERY_POINT)
-        self.log_starts = self._read(checkpoint.LOG_START_OFFSET)
-        self.watermarks = self._read(checkpoint.REPLICATION_OFFSET)
-        self.cleaned = self._read(checkpoint.CLEANER_OFFSET)
+        self.offsets = {name: self._read(name) for name in checkpoint.OF_DIRECTORY}
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -65,26 +67,30 @@ class OffsetCheckpoints:
 
     # -- writing
 
-    def write_recovery_points(self) -> None:
-        """Writes the current recovery points."""
-        with self.writing:
-            points = {key: offset for key, offset in self.recovery_points.items() if key in self._unopened}
-            points.update((key, log.recovery_point) for key, log in list(self._logs.items()))
-            self._write(checkpoint.RECOVERY_POINT, points)
-            self.recovery_points = points
+    def write(self, *names: str) -> None:
+        """Writes the current offsets of these files, without names of all but the cleaner's."""
+        for name in names or (checkpoint.RECOVERY_POINT, checkpoint.LOG_START_OFFSET, checkpoint.REPLICATION_OFFSET):
+            if name == checkpoint.LOG_START_OFFSET:
+                self.write_log_starts()
+            else:
+                self._write_current(name)
 
-    def write_watermarks(self) -> None:
-        """Writes the current high watermarks."""
+    def _write_current(self, name: str) -> None:
+        """Writes the recovery points or the high watermarks."""
         with self.writing:
-            watermarks = {key: offset for key, offset in self.watermarks.items() if key in self._unopened}
-            watermarks.update((key, log.high_watermark) for key, log in list(self._logs.items()))
-            self._write(checkpoint.REPLICATION_OFFSET, watermarks)
-            self.watermarks = watermarks
+            offsets = {key: offset for key, offset in self.offsets[name].items() if key in self._unopened}
+            offsets.update((key, _CURRENT[name](log)) for key, log in list(self._logs.items()))
+            if self._written.get(name) != offsets:  # an idle directory costs nothing each minute
+                checkpoint.write_offsets(self._files, self._join(name), offsets)
+                self._written[name] = offsets
+            self.offsets[name] = offsets
 
     def write_log_starts(self, moves: Mapping[PartitionLog, int] | None = None) -> None:
-        """Writes the current log starts, or those that the logs in `moves` are about to adopt."""
+        """Writes the current log starts, or those that the logs in `moves` are about to adopt. Each start was written
+        before it moved, so without `moves` this only removes outdated lines."""
         with self.writing:
-            starts = {key: offset for key, offset in self.log_starts.items() if key in self._unopened}
+            known = self.offsets[checkpoint.LOG_START_OFFSET].items()
+            starts = {key: offset for key, offset in known if key in self._unopened}
             adopted_later: dict[PartitionLog, int] = {}
             for key, log in list(self._logs.items()):
                 offset = max(log.log_start_offset, self._adopted_later.get(log, 0), (moves or {}).get(log, 0))
@@ -92,7 +98,7 @@ class OffsetCheckpoints:
                     starts[key] = offset
                 if offset > log.log_start_offset:
                     adopted_later[log] = offset
-            self._write_log_starts(starts)
+            self._write_changed(checkpoint.LOG_START_OFFSET, starts)
             self._adopted_later = adopted_later
 
     def log_start_moves(self, log: PartitionLog, offset: int) -> None:
@@ -103,12 +109,8 @@ class OffsetCheckpoints:
     def write_log_start(self, key: TopicPartition, offset: int) -> None:
         """Makes the log start of a partition durable that is neither open nor in `unopened`. The caller holds
         `writing`."""
-        self._write_log_starts({**self.log_starts, key: offset})
-
-    def _write_log_starts(self, starts: dict[TopicPartition, int]) -> None:
-        if starts != self.log_starts:
-            checkpoint.write_offsets(self._files, self._join(checkpoint.LOG_START_OFFSET), starts)
-            self.log_starts = starts
+        name = checkpoint.LOG_START_OFFSET
+        self._write_changed(name, {**self.offsets[name], key: offset})
 
     def write_cleaned(self, key: TopicPartition, offset: int | None, log: PartitionLog | None) -> None:
         """Records up to which offset a partition is clean, None if it is dirty from its start on. Does nothing unless
@@ -119,25 +121,19 @@ class OffsetCheckpoints:
             cleaned = {at: clean for at, clean in self.cleaned.items() if at != key}
             if offset is not None:
                 cleaned[key] = offset
-            if cleaned != self.cleaned:
-                checkpoint.write_offsets(self._files, self._join(checkpoint.CLEANER_OFFSET), cleaned)
-                self.cleaned = cleaned
+            self._write_changed(checkpoint.CLEANER_OFFSET, cleaned)
+
+    def _write_changed(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        if offsets != self.offsets[name]:
+            checkpoint.write_offsets(self._files, self._join(name), offsets)
+            self.offsets[name] = offsets
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
         """Removes the lines of partitions that do not exist here from all files, durably: a new partition of the same
         name must not inherit the offsets of a deleted one. Writes nothing if there are none."""
         gone = set(keys)
-        kept = (self.recovery_points, self.watermarks, self.log_starts, self.cleaned)
-        if not any(key in offsets for key in gone for offsets in kept):
+        if not any(key in offsets for key in gone for offsets in self.offsets.values()):
             return
-        self.write_recovery_points()
-        self.write_watermarks()
-        self.write_log_starts()
+        self.write()
         for key in gone:
             self.write_cleaned(key, None, None)
-
-    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        """Replaces a file, unless it is unchanged: an idle directory costs nothing each minute."""
-        if self._written.get(name) != offsets:
-            checkpoint.write_offsets(self._files, self._join(name), offsets)
-            self._written[name] = offsets

@@ -15,11 +15,12 @@ import contextlib
 import os
 from collections.abc import Iterable, Sequence
 
-from ..errors import StorageError
+from ..errors import storage_errors
+from ..format.file_names import offsets_in
 from ..io.files import Files, write_atomically
 from ..segments.segment import Segment
 from . import snapshot, txn_index
-from .producer_state import Producer, ProducerRules, advance, forget_below, forget_expired
+from .producer_state import Producer, ProducerRules, forget_below, forget_expired
 
 
 class Producers:
@@ -34,7 +35,7 @@ class Producers:
         """Prepares the producers of a folder with files of these names, opened at that time; reads nothing."""
         self._files = files
         self._directory = directory
-        self._offsets = sorted(int(match[1]) for match in map(snapshot.NAME.fullmatch, names) if match)
+        self._offsets = offsets_in(names, snapshot.SUFFIX)
         self._opened_ms = opened_ms
         self._checked_ms: int | None = None
         self._replay_end = 0
@@ -96,7 +97,7 @@ class Producers:
     def load(self, segments: Sequence[Segment], log_start_offset: int, rules: ProducerRules) -> dict[int, Producer]:
         """Loads the state into `known`, from the newest good snapshot and the batches after it, and returns it.
 
-        Batches below the log start are skipped, see `producer_state.replay`.
+        Batches below the log start are skipped, see `producer_state.advance`.
         """
         found = self.at(self._replay_end, segments, log_start_offset, rules)
         forget_below(found, log_start_offset, rules)
@@ -149,11 +150,9 @@ class Producers:
     def thin(self, base_offset: int) -> None:
         """Removes the snapshots within the newest segment except the last one: each save writes one. Raises
         StorageError."""
-        try:
+        with storage_errors(f"cannot remove a snapshot in {self._directory}"):
             for offset in [offset for offset in self._offsets if offset > base_offset][:-1]:
                 self._remove(offset)
-        except OSError as error:
-            raise StorageError(f"cannot remove a snapshot in {self._directory}: {error}") from error
 
     def release(self, offset: int) -> str | None:
         """Hands the file of a snapshot over to the caller, who removes it with its segment; returns its name, or
@@ -180,5 +179,4 @@ def _replay(segment: Segment, known: dict[int, Producer], offsets: tuple[int, in
             return
         if header.producer_id >= 0:
             data = segment.read(at, header.size_bytes) if header.is_control else b""
-            marker = txn_index.read_marker(data, 0, header)
-            advance(known, header, start, rules, marker.coordinator_epoch if marker is not None else -1)
+            txn_index.apply(data, 0, header, known, start, rules)

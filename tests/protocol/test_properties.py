@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from ottla.protocol.properties import format_properties, parse_properties
 from ottla.storage.errors import StorageError
-from ottla.storage.format.meta_properties import parse_meta_properties
+from ottla.storage.format.meta_properties import read_meta_properties
+from ottla.storage.io.memory import MemoryFiles
 
 
 @pytest.mark.parametrize(
@@ -80,9 +81,16 @@ def test_pairs_are_written_as_by_java() -> None:
     ]
 
 
+def holding(data: bytes) -> MemoryFiles:
+    """Returns files with a meta.properties of these bytes."""
+    files = MemoryFiles(lambda: 0)
+    files.open("/meta.properties", create=True).write(0, data)
+    return files
+
+
 def test_cluster_id_that_java_escaped_is_read_unescaped_from_meta_properties() -> None:
     data = rb"cluster.id=MkU3OEVBNTcwNTJENDM2Qk\=\=" + b"\nnode.id=1\nversion=1\n"
-    assert parse_meta_properties(data, "meta.properties")["cluster.id"] == "MkU3OEVBNTcwNTJENDM2Qk=="
+    assert read_meta_properties(holding(data), "/")["cluster.id"] == "MkU3OEVBNTcwNTJENDM2Qk=="
 
 
 @pytest.mark.parametrize(
@@ -93,9 +101,9 @@ def test_cluster_id_that_java_escaped_is_read_unescaped_from_meta_properties() -
         (b"\0\0\0\0", "has no value"),
         (b"version=7\n", "version '7' is unknown; known are 0 and 1"),
         (b"node.id=1\n", "version None is unknown"),
-        (rb"version=\u1", "malformed meta.properties: malformed"),
+        (rb"version=\u1", "malformed /meta.properties: malformed"),
     ],
 )
 def test_damaged_meta_properties_is_refused(data: bytes, problem: str) -> None:
     with pytest.raises(StorageError, match=problem):
-        parse_meta_properties(data, "meta.properties")
+        read_meta_properties(holding(data), "/")

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...broker.trace.tracer import quoted
 from ...protocol.arguments import Parser
-from ...protocol.internal_records import metadata_values
-from ...protocol.internal_records.metadata_values import Configs
+from ...protocol.internal_records.metadata_values import Configs, topic_configs
 from ...protocol.mistakes import complain
 from ...protocol.named import NamedTuple
 from ...protocol.records.compression import CODEC_NAMES
@@ -25,7 +24,7 @@ from ...storage import inspect
 from ...storage.errors import StorageError
 from ...storage.log_dir import metadata_log, readiness
 from ...storage.log_dir.readiness import Amount
-from ..command_line import printing
+from ..command_line import Write, printing
 from ..terminal import Progress
 
 NOTES_MAX = 20  # for each topic
@@ -109,28 +108,11 @@ def _damage(name: str, damage: inspect.Damage, *, is_last: bool) -> str:
     return f"{name} at byte {damage.position}: {what}; {damage.left_bytes} bytes are not counted: {damage.reason}"
 
 
-# Configs
-
-
-def topic_configs(partitions: Sequence[inspect.PartitionFolder]) -> Configs | None:
-    """Returns the config overrides of topics from `__cluster_metadata-0`; None without it, as with ZooKeeper."""
-    folder = next((f for f in partitions if (f.topic, f.partition) == (metadata_values.TOPIC, 0)), None)
-    return None if folder is None else metadata_values.topic_configs(metadata_log.values(folder))
-
-
-def topic_ids(partitions: Sequence[inspect.PartitionFolder]) -> dict[str, bytes]:
-    """Returns topic name -> topic id from `__cluster_metadata-0`; empty without it."""
-    for folder in partitions:
-        if (folder.topic, folder.partition) == (metadata_values.TOPIC, 0):
-            return metadata_values.topic_ids(metadata_log.values(folder))
-    return {}
-
-
 # Output
 
 
-def _print_text(directory: str, partitions: Sequence[inspect.PartitionFolder], write: Callable[[str], object]) -> int:
-    configs = topic_configs(partitions)
+def _print_text(directory: str, partitions: Sequence[inspect.PartitionFolder], write: Write) -> None:
+    configs = topic_configs(metadata_log.values(directory))
     old_formats = False
     progress = Progress("formats", "topics")
     write = progress.around(write)
@@ -153,15 +135,14 @@ def _print_text(directory: str, partitions: Sequence[inspect.PartitionFolder], w
     write("On Kafka 4.0, for all formats:\n")
     for sentence in readiness.of_all([directory] if old_formats else (), configs_known=configs is not None):
         write(f"  > {sentence}\n")
-    return 0
 
 
 def _has_old(topic: Topic) -> bool:
     return any(amount.magic < 2 for amount in topic.amounts)
 
 
-def _print_json(directory: str, partitions: Sequence[inspect.PartitionFolder], write: Callable[[str], object]) -> int:
-    configs = topic_configs(partitions)
+def _print_json(directory: str, partitions: Sequence[inspect.PartitionFolder], write: Write) -> None:
+    configs = topic_configs(metadata_log.values(directory))
     found = list(topics(partitions, configs))
     old_formats = any(map(_has_old, found))
     report: dict[str, Any] = {
@@ -191,4 +172,3 @@ def _print_json(directory: str, partitions: Sequence[inspect.PartitionFolder], w
         "on_4_0": readiness.of_all([directory] if old_formats else (), configs_known=configs is not None),
     }
     write(json.dumps(report, indent=2) + "\n")
-    return 0

@@ -18,46 +18,45 @@ import contextlib
 import dataclasses
 import os
 import re
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...broker.clock import wall_ms
+from ...broker.config.resource_types import TOPIC
 from ...broker.config.values import Config, TopicConfig
 from ...broker.errors import ConfigError, Refused
 from ...broker.metadata.adopted_data import HOLES_MAX, AdoptedTopic, configs_unknown, next_producer_id
 from ...broker.metadata.features import first_records
 from ...broker.metadata.kraft_image import Image, read_image
-from ...broker.metadata.log import TOPIC as METADATA_TOPIC
 from ...broker.metadata.log import MetadataLog, is_foreign
-from ...broker.metadata.topics import INTERNAL_TOPICS, RESOURCE_TOPIC, check_name
+from ...broker.metadata.topics import INTERNAL_TOPICS, check_name
 from ...broker.releases.profiles import own_profile
-from ...broker.replica.log_dirs import LogDir, LogDirs
+from ...broker.replica.log_dirs import LogDirs
 from ...protocol.arguments import Parser
 from ...protocol.internal_records.metadata_records import ProducerIdsRecord
+from ...protocol.internal_records.metadata_values import TOPIC as METADATA_TOPIC
 from ...protocol.mistakes import complain
 from ...protocol.named import NamedTuple
 from ...protocol.primitives import ZERO_UUID
-from ...storage import inspect, restore
+from ...storage import restore
 from ...storage.check.directory import Verification
 from ...storage.config import LogConfig
 from ...storage.errors import StorageError
 from ...storage.format import checkpoint
-from ...storage.format.file_names import CLEAN_SHUTDOWN, LOCK
+from ...storage.format.file_names import CLEAN_SHUTDOWN, aside_name, aside_of, offsets_in, partition_of
 from ...storage.format.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ...storage.format.partition_metadata import read_topic_id
+from ...storage.io import folder_copies
 from ...storage.io.files import DiskFiles, Files
 from ...storage.log.recovery import LogCheckpoints
-from ...storage.log_dir.directory import new_id
+from ...storage.log_dir.directory import DataDirectory, held_lock, new_id
 from ...storage.partition_log import PartitionLog, TopicIdPartition
-from ..command_line import FOUND_DAMAGE, printing
+from ..command_line import FOUND_DAMAGE, Write, printing
 from ..terminal import Progress
 from .verify import text_of
 
 PROGRAM = "ottla import-dir"
-COPY_BYTES = 4 << 20
-_STRAY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})\.[0-9a-f]{32}-stray")
 _NOT_COPIED = (".deleted", ".tmp", ".lock")
 _ANY_GAPS = dataclasses.replace(LogConfig(), rules=dataclasses.replace(LogConfig().rules, compacted=True))
 
@@ -67,11 +66,7 @@ def import_dir(arguments: Sequence[str]) -> int:
     parser = Parser(prog=PROGRAM, description="Add the partitions of a directory to a data directory already in use.")
     parser.add_argument("source", metavar="SRC", help="a data directory or one partition's folder, used by no broker")
     parser.add_argument(
-        "--data-dir",
-        action="append",
-        required=True,
-        metavar="DIR",
-        help="the broker's data directory; may repeat",
+        "--data-dir", action="append", required=True, metavar="DIR", help="the broker's data directory; may repeat"
     )
     parser.add_argument("--topics", default=None, metavar="REGEX", help="only topics whose whole name matches")
     parser.add_argument("--dry-run", action="store_true", help="report what would be done, and change nothing")
@@ -83,7 +78,7 @@ def import_dir(arguments: Sequence[str]) -> int:
         parser.error(f"--topics {parsed.topics}: {error}")
     targets = [Path(path) for path in parsed.data_dir]
 
-    def run(write: Callable[[str], object]) -> int:
+    def run(write: Write) -> int:
         try:
             return run_import(
                 DiskFiles(), parsed.source, targets, write, wanted=wanted, dry_run=parsed.dry_run, move=parsed.move
@@ -98,7 +93,7 @@ def run_import(
     files: Files,
     source: str,
     targets: Sequence[Path],
-    write: Callable[[str], object],
+    write: Write,
     *,
     wanted: re.Pattern[str] | None = None,
     dry_run: bool = False,
@@ -110,25 +105,16 @@ def run_import(
     roots = [os.path.abspath(os.fspath(path)) for path in targets]
     if found.root in roots and not found.is_stray:
         raise StorageError(f"{source} is a target (--data-dir): expected another directory")
-    with _source_locked(files, found.root, roots):
+    with contextlib.nullcontext() if found.root in roots else held_lock(files, found.root, may_fail=True):
         if dry_run:
             run = Import(files, found, _image_at(files, roots), None, None, 0, move)
             return run.all(write)
-        logs = LogDirs.open(files, targets, None)
-        try:
+        with opened(files, targets) as logs:
             now_ms = wall_ms() if now_ms is None else now_ms
             for unusable in logs.unusable:
                 raise StorageError(f"data directory {unusable.path} failed: {unusable.failure}")
-            metadata = open_metadata(files, logs, now_ms)
-            image = Image()
-            for record in metadata.replay():
-                image.apply(record)
-            code = Import(files, found, image, logs, metadata, now_ms, move).all(write)
-            logs.close()
-        except BaseException:
-            logs.release()
-            raise
-        return code
+            metadata, image = open_metadata(files, logs, now_ms)
+            return Import(files, found, image, logs, metadata, now_ms, move).all(write)
 
 
 # The source
@@ -157,17 +143,17 @@ def read_source(files: Files, path: str, wanted: re.Pattern[str] | None) -> Sour
     if restore.is_divided(files, path):
         raise StorageError(f"{path}: {restore.described(files, path)}")
     folders: dict[str, dict[int, str]] = {}
-    name, is_stray, root = os.path.basename(path), False, path
-    if any(re.fullmatch(r"[0-9]{20}\.log", inner) for inner in names):
-        stray = _STRAY.fullmatch(name)
-        key = (stray[1], int(stray[2])) if stray else inspect.partition_of(name)
-        if key is None:
+    is_stray, root = False, path
+    if offsets_in(names, ".log"):
+        former, kind = aside_of(os.path.basename(path))
+        key = partition_of(former)
+        if key is None or kind not in ("", "stray"):
             raise StorageError(f"{path} has segments, but its name is not TOPIC-PARTITION")
         folders[key[0]] = {key[1]: path}
-        is_stray, root = stray is not None, os.path.dirname(path)
+        is_stray, root = kind == "stray", os.path.dirname(path)
     else:
         for inner in names:
-            key = inspect.partition_of(inner)
+            key = partition_of(inner)
             if key is not None and key[0] != METADATA_TOPIC:
                 folders.setdefault(key[0], {})[key[1]] = os.path.join(path, inner)
         if not folders:
@@ -205,34 +191,33 @@ def _image_at(files: Files, roots: Sequence[str]) -> Image:
     return Image()
 
 
+# The target
+
+
 @contextlib.contextmanager
-def _source_locked(files: Files, root: str, targets: Sequence[str]):  # type: ignore[no-untyped-def]
-    """Holds the lock of the source, if it has a lock file. Raises StorageError if a broker holds it."""
-    path = os.path.join(root, LOCK)
-    if root in targets or not files.exists(path):
-        yield
-        return
+def opened(files: Files, targets: Sequence[Path]) -> Generator[LogDirs]:
+    """Opens data directories and closes them at the end; an error only releases them, as the end of a process does."""
+    logs = LogDirs.open(files, targets, None)
     try:
-        lock = files.lock(path)
-    except BlockingIOError as error:
-        raise StorageError(f"{root} is in use by a broker") from error
-    except OSError:  # a read-only copy
-        yield
-        return
-    try:
-        yield
-    finally:
-        lock.release()
+        yield logs
+        logs.close()
+    except BaseException:
+        logs.release()
+        raise
 
 
-def open_metadata(files: Files, logs: LogDirs, now_ms: int) -> MetadataLog:
-    """Opens the metadata log of a new or of an Ottla directory. Raises StorageError for one of Apache Kafka."""
+def open_metadata(files: Files, logs: LogDirs, now_ms: int) -> tuple[MetadataLog, Image]:
+    """Opens the metadata log of a new or of an Ottla directory and reads it. Raises StorageError for one of Apache
+    Kafka."""
     holder = logs.metadata_holder()
     foreign = holder is not None and is_foreign(files, os.path.join(holder.path, f"{METADATA_TOPIC}-0"))
     if foreign or (holder is None and logs.holds_partitions()):
         path = logs.directories[0].path if holder is None else holder.path
         raise StorageError(f"{path} is Apache Kafka's: start `ottla serve` on it first, which takes it over")
-    return MetadataLog(logs.open_metadata(now_ms), first_records({}, own_profile()))
+    metadata, image = MetadataLog(logs.open_metadata(now_ms), first_records({}, own_profile())), Image()
+    for record in metadata.replay():
+        image.apply(record)
+    return metadata, image
 
 
 # The import
@@ -241,7 +226,7 @@ def open_metadata(files: Files, logs: LogDirs, now_ms: int) -> MetadataLog:
 class Prepared(NamedTuple):
     """A partition that is complete and durable, under a temporary name."""
 
-    log_dir: LogDir
+    log_dir: DataDirectory
     folder: str
     end_offset: int
     log_start_offset: int  # 0: the base offset of the first segment
@@ -278,7 +263,7 @@ class Import:
         self._next_producer_id = image.next_producer_id
         self._config = Config()
 
-    def all(self, write: Callable[[str], object]) -> int:
+    def all(self, write: Write) -> int:
         """Adds every topic with a line for each, and returns the exit code. Raises StorageError if the target fails."""
         code = 0
         for note in self._source.notes:
@@ -312,7 +297,7 @@ class Import:
         self._commit(adopted, prepared)
         for index, one in prepared.items():
             if self._move and one.moved_from is None:
-                _remove(self._files, folders[index])
+                folder_copies.remove_tree(self._files, folders[index])
         return f"{'moved' if self._move else 'copied'}: {amount}, {sum(one.bytes for one in prepared.values())} bytes"
 
     def _check(self, topic: str, folders: Mapping[int, str]) -> None:
@@ -338,7 +323,7 @@ class Import:
         for finding in verification.findings():
             place = finding.file.partition("/")[0]
             # Indexes and snapshots are rebuilt from the batches.
-            if finding.wrong and finding.part == "log" and inspect.partition_of(place) in chosen:
+            if finding.wrong and finding.part == "log" and partition_of(place) in chosen:
                 raise NotAdded(f"{text_of(finding)} (see `ottla verify` and `ottla repair`)")
 
     def _id(self, folders: Mapping[int, str]) -> bytes:
@@ -359,7 +344,7 @@ class Import:
             cleaned = {name for name, _ in self._source.cleaner_offsets}
             return configs_unknown(topic, self._config, is_cleaned=topic in cleaned)
         kept: dict[str, str] = {}
-        for name, value in image.configs.get((RESOURCE_TOPIC, topic), {}).items():
+        for name, value in image.configs.get((TOPIC, topic), {}).items():
             with contextlib.suppress(ConfigError):
                 TopicConfig(self._config, {name: value})
                 kept[name] = value
@@ -372,11 +357,11 @@ class Import:
         place = logs.place()
         log_dir = next(one for one in logs.directories if one.id == place)
         moved_from: str | None = None
-        folder = _temporary(log_dir, topic, index, "stray")
+        folder = os.path.join(log_dir.path, aside_name(topic, index, "stray"))
         if self._move and self._renamed(path, folder):
             moved_from = path
         else:
-            folder = _temporary(log_dir, topic, index, "delete")
+            folder = os.path.join(log_dir.path, aside_name(topic, index, "delete"))
             _copy(self._files, path, folder)
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -389,7 +374,7 @@ class Import:
             raise
 
     def _closed(
-        self, log_dir: LogDir, folder: str, topic: str, index: int, topic_id: bytes, moved_from: str | None
+        self, log_dir: DataDirectory, folder: str, topic: str, index: int, topic_id: bytes, moved_from: str | None
     ) -> Prepared:
         """Opens the log in a folder as after an unclean shutdown, which reads every byte of it, and closes it."""
         noted_start = self._source.log_starts.get((topic, index), 0)
@@ -421,20 +406,20 @@ class Import:
     ) -> AdoptedTopic:
         """Renames the folders to their final names; folders left by an interrupted run are set aside first."""
         for log_dir in logs.directories:
-            for name, index in log_dir.data.partitions():
+            for name, index in log_dir.partitions():
                 if name == topic:
-                    log_dir.data.set_aside(topic, index)
+                    log_dir.set_aside(topic, index)
         places: list[tuple[bytes, int]] = []
         for index in range(count):
             one = prepared.get(index)
             if one is None:
                 places.append((logs.place(), 0))
                 continue
-            one.log_dir.data.put_in_place(
+            one.log_dir.put_in_place(
                 one.folder, topic, index, end_offset=one.end_offset, log_start_offset=one.log_start_offset
             )
             if (clean_to := self._source.cleaner_offsets.get((topic, index))) is not None:
-                one.log_dir.data.write_cleaner_offset(topic, index, min(clean_to, one.end_offset))
+                one.log_dir.write_cleaner_offset(topic, index, min(clean_to, one.end_offset))
             prepared[index] = one._replace(folder=os.path.join(one.log_dir.path, f"{topic}-{index}"))
             places.append((one.log_dir.id, one.leader_epoch))
         return AdoptedTopic(topic, topic_id, self._configs(topic), places)
@@ -461,12 +446,7 @@ class Import:
                 if one.moved_from is not None:
                     self._files.replace(folder, one.moved_from)
                 else:
-                    _remove(self._files, folder)
-
-
-def _temporary(log_dir: LogDir, topic: str, index: int, kind: str) -> str:
-    suffix = f"-{index}.{uuid.uuid4().hex}-{kind}"
-    return os.path.join(log_dir.path, topic[: 255 - len(suffix)] + suffix)
+                    folder_copies.remove_tree(self._files, folder)
 
 
 def _copy(files: Files, source: str, target: str) -> None:
@@ -475,30 +455,8 @@ def _copy(files: Files, source: str, target: str) -> None:
         files.make_directory(target)
         for name in sorted(files.list(source)):
             if name != PARTITION_METADATA and not name.endswith(_NOT_COPIED):
-                _copy_file(files, os.path.join(source, name), os.path.join(target, name))
+                folder_copies.copy_file(files, os.path.join(source, name), os.path.join(target, name))
     except OSError as error:
         with contextlib.suppress(OSError):
-            _remove(files, target)
+            folder_copies.remove_tree(files, target)
         raise StorageError(f"cannot copy {source}: {error}") from error
-
-
-def _copy_file(files: Files, source: str, target: str) -> None:
-    reading = files.open(source)
-    try:
-        writing = files.open(target, create=True)
-        try:
-            size = reading.size()
-            for position in range(0, size, COPY_BYTES):
-                writing.write(position, reading.read(position, min(COPY_BYTES, size - position)))
-        finally:
-            writing.close()
-    finally:
-        reading.close()
-    files.set_modified_ns(target, files.modified_ns(source))
-
-
-def _remove(files: Files, folder: str) -> None:
-    """Removes a folder with its files. Raises OSError."""
-    for name in files.list(folder):
-        files.remove(os.path.join(folder, name))
-    files.remove_directory(folder)

@@ -8,36 +8,33 @@ damage cannot be repaired; 2 with one line on stderr for wrong arguments and for
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
 
 from ...protocol.arguments import Parser
+from ...protocol.internal_records.metadata_values import gaps_by_config, number_in, topic_configs, topic_ids
 from ...protocol.mistakes import complain
 from ...protocol.text import visible
 from ...storage import inspect
 from ...storage.check.repair import Options, Repair, Step, backup_place, is_data_directory, place_of
-from ...storage.errors import DirectoryLocked, StorageError
-from ...storage.format.file_names import LOCK
+from ...storage.errors import StorageError
 from ...storage.io.copy_on_write import Overlay, ReadOnlyFiles
 from ...storage.io.files import DiskFiles
 from ...storage.io.undo_journal import Backup, NoBackup, put_back
-from ..command_line import FOUND_DAMAGE, printing
+from ...storage.log_dir import metadata_log
+from ...storage.log_dir.directory import held_lock
+from ..command_line import FOUND_DAMAGE, Write, print_text, printing
 from ..terminal import Progress
-from .formats import topic_configs, topic_ids
-from .verify import gaps_by_config, mark_of, text_of
+from .verify import mark_of, text_of
 
 PROGRAM = "ottla repair"
-
-Write = Callable[[str], object]
 
 
 def repair(arguments: Sequence[str]) -> int:
     """`ottla repair`: repairs a directory and returns the exit code."""
     parser = Parser(
-        prog=PROGRAM,
-        description="Repair the damage that `ottla verify` finds. Without --apply only report the steps.",
+        prog=PROGRAM, description="Repair the damage that `ottla verify` finds. Without --apply only report the steps."
     )
     parser.add_argument("directory", metavar="DIR", help="a data directory of Ottla or Apache Kafka, or a partition's")
     parser.add_argument("--apply", action="store_true", help="apply the repair; removed bytes are kept in the backup")
@@ -54,35 +51,13 @@ def repair(arguments: Sequence[str]) -> int:
         root, only = place_of(parsed.directory)
         if not inspect.is_folder(root):
             raise StorageError(f"cannot read {root}: no such directory")
-        with _locked(root, may_create=parsed.apply and only is None):
+        with held_lock(DiskFiles(), root, may_create=parsed.apply and only is None and is_data_directory(root)):
             if parsed.undo is not None:
                 return _undo(root, os.path.abspath(parsed.undo), parsed.json)
             backup = _backup_place(parsed.directory, root, parsed.backup)
             return _run(parsed, root, only, backup)
     except (StorageError, OSError) as error:
         return complain(PROGRAM, error)
-
-
-@contextlib.contextmanager
-def _locked(root: str, *, may_create: bool) -> Generator[None]:
-    """Holds the lock of a data directory. A directory without a lock file is not in use; a dry run creates none.
-
-    Raises DirectoryLocked or StorageError.
-    """
-    path = os.path.join(root, LOCK)
-    if not (os.path.exists(path) or (may_create and is_data_directory(root))):
-        yield
-        return
-    try:
-        lock = DiskFiles().lock(path)
-    except BlockingIOError as error:
-        raise DirectoryLocked(f"{root} is in use by a broker") from error
-    except OSError as error:
-        raise StorageError(f"cannot lock {root}: {error}") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _backup_place(directory: str, root: str, wanted: str | None) -> str:
@@ -102,14 +77,12 @@ def _backup_place(directory: str, root: str, wanted: str | None) -> str:
 
 def _options(root: str, keep_sound: bool) -> Options:
     """Returns the options of the repair, with topic ids and configs from the directory's metadata log."""
-    partitions = inspect.partitions(root)
-    configs = topic_configs(partitions) or {}
+    configs = topic_configs(metadata_log.values(root))
 
     def interval(topic: str) -> int:
-        value = configs.get(topic, {}).get("index.interval.bytes", "")
-        return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 4096
+        return number_in((configs or {}).get(topic, {}), "index.interval.bytes", 4096)
 
-    return Options(keep_sound, gaps_by_config(root), topic_ids(partitions), interval)
+    return Options(keep_sound, gaps_by_config(configs), topic_ids(metadata_log.values(root)), interval)
 
 
 def _run(parsed: argparse.Namespace, root: str, only: str | None, place: str) -> int:
@@ -126,19 +99,11 @@ def _run(parsed: argparse.Namespace, root: str, only: str | None, place: str) ->
     try:
         code = report(work, backup, True, lines.append)
     except (StorageError, OSError) as error:
-        _print("".join(lines))
+        print_text(PROGRAM, "".join(lines))
         return complain(PROGRAM, error)
     finally:
         backup.close()
-    return max(code, _print("".join(lines)))
-
-
-def _print(text: str) -> int:
-    def write_text(write: Write) -> int:
-        write(text)
-        return 0
-
-    return printing(PROGRAM, write_text)
+    return max(code, print_text(PROGRAM, "".join(lines)))
 
 
 def _report(work: Repair, backup: Backup, apply: bool, write: Write) -> int:
@@ -163,8 +128,7 @@ def _report(work: Repair, backup: Backup, apply: bool, write: Write) -> int:
 
 
 def _step_report(step: Step) -> dict[str, object]:
-    finding = step.finding._asdict()
-    return {**finding, "does": step.does}
+    return {**step.finding._asdict(), "does": step.does}
 
 
 def _report_json(work: Repair, backup: Backup, apply: bool, write: Write) -> int:
@@ -184,4 +148,4 @@ def _report_json(work: Repair, backup: Backup, apply: bool, write: Write) -> int
 def _undo(root: str, backup: str, as_json: bool) -> int:
     changes = put_back(DiskFiles(), root, backup)
     text = json.dumps({"directory": root, "undone": changes}) if as_json else f"{root}: {changes} changes undone"
-    return _print(text + "\n")
+    return print_text(PROGRAM, text + "\n")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
+from enum import Enum
 
 from ...client.admin.admin import (
     AclBinding,
@@ -22,8 +23,9 @@ from ...client.admin.admin import (
     checked,
 )
 from ...protocol.acls import CLUSTER_NAME
+from ...protocol.acls import OPERATIONS as ON
 from ...protocol.arguments import Parser
-from .admin_command import Out, add_actions, admin_parser, check_action, parsed, run_admin
+from .admin_command import Out, admin_parser, check_principals, parsed, run_admin
 
 PROGRAM = "ottla acls"
 ACTIONS = {"list": "print entries", "add": "add entries", "remove": "remove entries"}
@@ -32,21 +34,6 @@ Op = AclOperation
 Kind = AclResourceType
 OPERATIONS = {
     "".join(word.capitalize() for word in op.name.split("_")): op for op in Op if op not in (Op.UNKNOWN, Op.ANY)
-}
-# The operations on each type of resource, besides ALL.
-SUPPORTED: dict[AclResourceType, tuple[AclOperation, ...]] = {
-    Kind.TOPIC: (
-        *(Op.READ, Op.WRITE, Op.CREATE, Op.DESCRIBE, Op.DELETE, Op.ALTER),
-        *(Op.DESCRIBE_CONFIGS, Op.ALTER_CONFIGS),
-    ),
-    Kind.GROUP: (Op.READ, Op.DESCRIBE, Op.DELETE, Op.DESCRIBE_CONFIGS, Op.ALTER_CONFIGS),
-    Kind.CLUSTER: (
-        *(Op.CREATE, Op.CLUSTER_ACTION, Op.DESCRIBE_CONFIGS, Op.ALTER_CONFIGS),
-        *(Op.IDEMPOTENT_WRITE, Op.ALTER, Op.DESCRIBE),
-    ),
-    Kind.TRANSACTIONAL_ID: (Op.DESCRIBE, Op.WRITE, Op.TWO_PHASE_COMMIT),
-    Kind.DELEGATION_TOKEN: (Op.DESCRIBE,),
-    Kind.USER: (Op.CREATE_TOKENS, Op.DESCRIBE_TOKENS),
 }
 RESOURCE_FLAGS = {
     "topic": Kind.TOPIC,
@@ -63,8 +50,7 @@ Wanted = dict[Pattern, list[Entry]]
 
 def acls(arguments: Sequence[str]) -> int:
     """`ottla acls`: runs the command and returns the exit code."""
-    parser = admin_parser(PROGRAM, "List, add and remove access control lists.")
-    add_actions(parser, ACTIONS)
+    parser = admin_parser(PROGRAM, "List, add and remove access control lists.", ACTIONS)
     for flag in RESOURCE_FLAGS:
         name = flag.replace("_", "-")
         parser.add_argument(
@@ -85,21 +71,17 @@ def acls(arguments: Sequence[str]) -> int:
         "--idempotent", action="store_true", help="with --producer: also the operation of an idempotent producer"
     )
     parser.add_argument("--force", action="store_true", help="do not prompt for a confirmation")
-    args = parsed(parser, arguments, _check)
+    args = parsed(parser, arguments, ACTIONS, _check)
     act = _list if args.list else _add if args.add else _remove
     return run_admin(PROGRAM, args, act, before=_confirm if args.remove and not args.force else None)
 
 
 def _check(parser: Parser, args: argparse.Namespace) -> None:
-    check_action(parser, args, ACTIONS)
     pattern = PatternType.__members__.get(args.resource_pattern_type.upper(), PatternType.UNKNOWN)
     if pattern == PatternType.UNKNOWN:
         parser.error(f"Unknown resource-pattern-type: {args.resource_pattern_type}")
     args.pattern = pattern
-    for principal in (*args.allow_principal, *args.deny_principal, *args.principal):
-        kind, colon, _ = principal.strip().partition(":")
-        if not kind or not colon:
-            parser.error(f"expected a string in format principalType:principalName but got {principal}")
+    check_principals(parser, (*args.allow_principal, *args.deny_principal, *args.principal))
     roles = args.producer or args.consumer
     denies = args.deny_principal or args.deny_host
     if args.list and (roles or denies or args.allow_principal or args.allow_host):
@@ -135,7 +117,7 @@ def _check_entries(parser: Parser, args: argparse.Namespace) -> None:
         parser.error(f"Unknown operation {wrong}: expected one of {', '.join(OPERATIONS)}")
     args.wanted = _wanted(args, [op for op in operations if op is not None])
     for (kind, _, _), entries in args.wanted.items():
-        supported = (*SUPPORTED[kind], Op.ALL)
+        supported = {*ON[kind], Op.ALL}
         if any(entry[2] not in supported for entry in entries):
             listed = ", ".join(name for name, op in OPERATIONS.items() if op in supported)
             parser.error(f"ResourceType {kind.name} only supports operations {listed}")
@@ -288,12 +270,4 @@ def _listed(bindings: Sequence[AclBinding]) -> list[str]:
 
 
 def _document(one: AclBinding) -> dict[str, str]:
-    return {
-        "resource_type": one.resource_type.name,
-        "resource_name": one.resource_name,
-        "pattern_type": one.pattern_type.name,
-        "principal": one.principal,
-        "host": one.host,
-        "operation": one.operation.name,
-        "permission": one.permission.name,
-    }
+    return {field: value.name if isinstance(value, Enum) else value for field, value in one._asdict().items()}

@@ -13,31 +13,34 @@ import json
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ...client.admin.admin import Admin
 from ...client.net.errors import ClientError, KafkaError
 from ...protocol.arguments import Parser, add_bootstrap, add_command_config
 from ...protocol.mistakes import FAILED, complain
-from ..command_line import printing, security_options
+from ..command_line import Write, printing, security_options
 
 BOOTSTRAP = "127.0.0.1:9092"
 TIMEOUT_MS = 15_000
-Write = Callable[[str], object]
+FILE_BYTES_MAX = 64 << 20
+NONE = "-"
 
 
 class CannotDo(Exception):
     """The command failed; the text is one line, that of Kafka's tool if it has one."""
 
 
+@dataclass
 class Out:
     """The output of a command, and its exit code so far."""
 
-    def __init__(self, program: str, write: Write, as_json: bool) -> None:
-        self.program = program
-        self.write = write
-        self.as_json = as_json
-        self.code = 0
+    program: str
+    write: Write
+    as_json: bool
+    code: int = 0
 
     def show(self, document: Mapping[str, Any], text: Iterable[str]) -> None:
         """Writes the result: the document with `--json`, otherwise the parts of the text, which have line ends."""
@@ -57,35 +60,40 @@ class Out:
         self.code = FAILED
 
 
-def admin_parser(program: str, description: str) -> Parser:
-    """Returns a parser with the flags of all commands."""
+def admin_parser(program: str, description: str, actions: Mapping[str, str]) -> Parser:
+    """Returns a parser with the flags of all commands, and a flag for each action: name -> help text."""
     parser = Parser(prog=program, description=description, allow_abbrev=False)
     add_bootstrap(parser, default=BOOTSTRAP, help=f"default: {BOOTSTRAP}")
     add_command_config(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    for action, text in actions.items():
+        parser.add_argument(f"--{action}", action="store_true", help=text)
     return parser
 
 
-def add_actions(parser: Parser, actions: Mapping[str, str]) -> None:
-    """Adds a flag for each action: name -> help text."""
-    for action, text in actions.items():
-        parser.add_argument(f"--{action}", action="store_true", help=text)
-
-
-def check_action(parser: Parser, args: argparse.Namespace, actions: Iterable[str]) -> None:
-    """Exits with a usage error unless exactly one action is given."""
+def parsed(
+    parser: Parser,
+    arguments: Sequence[str],
+    actions: Iterable[str],
+    check: Callable[[Parser, argparse.Namespace], None],
+) -> Any:
+    """Returns the checked arguments. Exits with a usage error for wrong ones, and unless one action is given."""
+    args = parser.parse_args(list(arguments))
     names = list(actions)
     if sum(getattr(args, name.replace("-", "_")) for name in names) != 1:
         listed = ", ".join(f"--{name}" for name in names[:-1])
         parser.error(f"exactly one action is needed: {listed} or --{names[-1]}")
-
-
-def parsed(parser: Parser, arguments: Sequence[str], check: Callable[[Parser, argparse.Namespace], None]) -> Any:
-    """Returns the checked arguments. Exits with a usage error for wrong ones."""
-    args = parser.parse_args(list(arguments))
     check(parser, args)
     args.client_options = security_options(parser, args.command_config)
     return args
+
+
+def check_principals(parser: Parser, principals: Iterable[str]) -> None:
+    """Exits with a usage error for a text that is not TYPE:NAME."""
+    for principal in principals:
+        kind, colon, _ = principal.strip().partition(":")
+        if not kind or not colon:
+            parser.error(f"expected a string in format principalType:principalName but got {principal}")
 
 
 def run_admin(
@@ -132,12 +140,26 @@ def text_of(error: Exception | None) -> str | None:
     return None if error is None else message(error)
 
 
+def read_file(file: Path) -> bytes:
+    """Reads at most FILE_BYTES_MAX of a file. Raises CannotDo."""
+    try:
+        with file.open("rb") as source:
+            return source.read(FILE_BYTES_MAX)
+    except OSError as error:
+        raise CannotDo(f"cannot read {file}: {error.strerror}") from None
+
+
 def pattern_of(text: str) -> re.Pattern[str]:
     """Compiles a comma-separated list of names or regular expressions. Raises CannotDo."""
     try:
         return re.compile(text.replace(",", "|"))
     except (re.error, OverflowError, RecursionError):
         raise CannotDo(f"{text} is an invalid regex.") from None
+
+
+def cell(value: object) -> str:
+    """Returns the text of a value in a table; a dash for None."""
+    return NONE if value is None else str(value)
 
 
 def padded(cells: Sequence[object], widths: Sequence[int]) -> str:

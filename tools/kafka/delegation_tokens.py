@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import base64
 import binascii
+import dataclasses
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 from ...client.admin.admin import Admin, DelegationToken
 from ...protocol.arguments import Parser
 from ...protocol.limits import INT64_MAX, INT64_MIN
-from .admin_command import Out, add_actions, admin_parser, check_action, parsed, run_admin
+from .admin_command import Out, admin_parser, check_principals, padded, parsed, run_admin
 
 PROGRAM = "ottla delegation-tokens"
 ACTIONS = {
@@ -42,8 +43,7 @@ DEFAULT_MS = -1
 
 def delegation_tokens(arguments: Sequence[str]) -> int:
     """`ottla delegation-tokens`: runs the command and returns the exit code."""
-    parser = admin_parser(PROGRAM, "Create, renew, expire and describe delegation tokens.")
-    add_actions(parser, ACTIONS)
+    parser = admin_parser(PROGRAM, "Create, renew, expire and describe delegation tokens.", ACTIONS)
     for flag, text in (
         ("owner-principal", "the owner; with --describe the owner, requester or a renewer (default: of all)"),
         ("renewer-principal", "a principal that may renew and expire the token"),
@@ -56,13 +56,12 @@ def delegation_tokens(arguments: Sequence[str]) -> int:
     ):
         parser.add_argument(f"--{flag}", type=int, metavar="MS", help=text)
     parser.add_argument("--hmac", metavar="BASE64", help="the secret of the token")
-    args = parsed(parser, arguments, _check)
-    act = _create if args.create else _renew if args.renew else _expire if args.expire else _describe
+    args = parsed(parser, arguments, ACTIONS, _check)
+    act = _create if args.create else _describe if args.describe else _move_expiry
     return run_admin(PROGRAM, args, act)
 
 
 def _check(parser: Parser, args: argparse.Namespace) -> None:
-    check_action(parser, args, ACTIONS)
     action = next(action for action in ACTIONS if getattr(args, action))
     for name in NOT_WITH[action]:
         if getattr(args, name) not in (None, []):
@@ -73,10 +72,7 @@ def _check(parser: Parser, args: argparse.Namespace) -> None:
             setattr(args, name, DEFAULT_MS)
         elif not INT64_MIN <= value <= INT64_MAX:
             parser.error(f"--{name.replace('_', '-')} is out of range: {value}")
-    for principal in (*args.owner_principal, *args.renewer_principal):
-        kind, colon, _ = principal.strip().partition(":")
-        if not kind or not colon:
-            parser.error(f"expected a string in format principalType:principalName but got {principal}")
+    check_principals(parser, (*args.owner_principal, *args.renewer_principal))
     args.owners = [principal.strip() for principal in args.owner_principal]
     args.renewers = [principal.strip() for principal in args.renewer_principal]
     if action in ("renew", "expire"):
@@ -100,19 +96,14 @@ async def _create(admin: Admin, args: argparse.Namespace, out: Out) -> None:
     out.show({"tokens": [_document(token)]}, [call, made, *_rows([token])])
 
 
-async def _renew(admin: Admin, args: argparse.Namespace, out: Out) -> None:
-    period_ms = args.renew_time_period
-    call = f"Calling renew token operation with hmac :{args.hmac} , renew-time-period :{period_ms}\n"
-    expiry_ms = await admin.renew_delegation_token(args.secret, period_ms)
-    done = f"Completed renew operation. New expiry date : {_date(expiry_ms)}\n"
-    out.show({"expiry_ms": expiry_ms}, [call, done])
-
-
-async def _expire(admin: Admin, args: argparse.Namespace, out: Out) -> None:
-    period_ms = args.expiry_time_period
-    call = f"Calling expire token operation with hmac :{args.hmac} , expire-time-period :{period_ms}\n"
-    expiry_ms = await admin.expire_delegation_token(args.secret, period_ms)
-    done = f"Completed expire operation. New expiry date : {_date(expiry_ms)}\n"
+async def _move_expiry(admin: Admin, args: argparse.Namespace, out: Out) -> None:
+    if args.renew:
+        action, move, period_ms = "renew", admin.renew_delegation_token, args.renew_time_period
+    else:
+        action, move, period_ms = "expire", admin.expire_delegation_token, args.expiry_time_period
+    call = f"Calling {action} token operation with hmac :{args.hmac} , {action}-time-period :{period_ms}\n"
+    expiry_ms = await move(args.secret, period_ms)
+    done = f"Completed {action} operation. New expiry date : {_date(expiry_ms)}\n"
     out.show({"expiry_ms": expiry_ms}, [call, done])
 
 
@@ -131,12 +122,7 @@ async def _describe(admin: Admin, args: argparse.Namespace, out: Out) -> None:
 
 def _rows(tokens: Sequence[DelegationToken]) -> list[str]:
     """Returns the table; each line follows an empty one, as in Kafka's tool."""
-    return [_row(HEADINGS), *(_row(_cells(token)) for token in tokens)]
-
-
-def _row(cells: Sequence[str]) -> str:
-    padded = " ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True))
-    return f"\n{padded}\n"
+    return [f"\n{padded(cells, WIDTHS)}\n" for cells in (HEADINGS, *map(_cells, tokens))]
 
 
 def _cells(token: DelegationToken) -> list[str]:
@@ -157,13 +143,4 @@ def _date(ms: int) -> str:
 
 
 def _document(token: DelegationToken) -> dict[str, Any]:
-    return {
-        "token_id": token.token_id,
-        "hmac": token.password,
-        "owner": token.owner,
-        "requester": token.requester,
-        "renewers": list(token.renewers),
-        "issue_ms": token.issue_ms,
-        "expiry_ms": token.expiry_ms,
-        "max_ms": token.max_ms,
-    }
+    return {**dataclasses.asdict(token), "hmac": token.password}

@@ -12,24 +12,23 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
 from ...broker.clock import wall_ms
 from ...broker.groups import resets
-from ...client.admin.admin import EARLIEST, LATEST, SHARE, Admin, checked
+from ...client.admin.admin import SHARE, Admin, checked
 from ...client.net.errors import ClientError, KafkaError
 from ...protocol.arguments import Parser
 from ...protocol.errors import ErrorCode
-from .admin_command import CannotDo, Out, message, padded, width
+from ...protocol.text import time_ms
+from .admin_command import CannotDo, Out, message, padded, read_file, width
 
 Partition = tuple[str, int]
 Offsets = dict[Partition, int]
 Plan = dict[str, Offsets]
 SCENARIOS = tuple("to-offset shift-by to-datetime by-duration to-earliest to-latest to-current from-file".split())
 COLUMN = 15
-FILE_BYTES_MAX = 64 << 20
 DURATION = re.compile(
     r"([-+]?)P(?:([-+]?\d+)D)?(?:T(?=[-+\d])(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+(?:\.\d{0,9})?)S)?)?",
     re.ASCII | re.I,
@@ -78,13 +77,11 @@ def check_reset(parser: Parser, args: argparse.Namespace) -> None:
 def moment_of(text: str) -> int:
     """Parses an ISO 8601 date and time to epoch milliseconds. Raises CannotDo."""
     try:
-        found = datetime.fromisoformat(text) if "T" in text else None
+        if "T" in text:
+            return time_ms(text)
     except ValueError:
-        found = None
-    if found is None:
-        raise CannotDo(f"{text!r} is not a time such as 2026-11-22T08:00:00.000")
-    found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    return round((found - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
+        pass
+    raise CannotDo(f"{text!r} is not a time such as 2026-11-22T08:00:00.000")
 
 
 def duration_of(text: str) -> int:
@@ -99,12 +96,9 @@ def duration_of(text: str) -> int:
 
 def plan_of(file: Path, groups: Sequence[str]) -> Plan:
     """Reads the offsets of a CSV file; lines may omit the group if `groups` has one. Raises CannotDo."""
+    data = read_file(file)
     try:
-        with file.open("rb") as source:
-            text = source.read(FILE_BYTES_MAX).decode()
-        rows = list(csv.reader(io.StringIO(text)))
-    except OSError as error:
-        raise CannotDo(f"cannot read {file}: {error.strerror}") from None
+        rows = list(csv.reader(io.StringIO(data.decode())))
     except ValueError:
         raise CannotDo(f"cannot read {file}: not UTF-8") from None
     except csv.Error as error:
@@ -198,29 +192,13 @@ def _exported(plan: Mapping[str, Offsets], is_single: bool) -> str:
 # Scenarios
 
 
-class _Lookup:
-    """Looks offsets up with ListOffsets requests."""
-
-    def __init__(self, admin: Admin) -> None:
-        self._admin = admin
-
-    async def earliest(self, wanted: Iterable[Partition]) -> Offsets:
-        return await self._found(wanted, EARLIEST)
-
-    async def latest(self, wanted: Iterable[Partition]) -> Offsets:
-        return await self._found(wanted, LATEST)
-
-    async def since(self, wanted: Iterable[Partition], timestamp_ms: int) -> Offsets:
-        return await self._found(wanted, timestamp_ms)
-
-    async def _found(self, wanted: Iterable[Partition], time: int) -> Offsets:
-        found = checked(await self._admin.list_offsets(dict.fromkeys(wanted, time)))
-        return {where: result.offset for where, result in found.items()}
-
-
 async def _offsets_of(admin: Admin, args: argparse.Namespace, group: str, out: Out, is_share: bool) -> Offsets:
     """Returns the new offsets of a group. Raises CannotDo and ClientError."""
-    lookup = _Lookup(admin)
+
+    async def lookup(wanted: Iterable[Partition], time: int) -> Offsets:
+        found = checked(await admin.list_offsets(dict.fromkeys(wanted, time)))
+        return {where: result.offset for where, result in found.items()}
+
     if args.from_file is not None:
         return _noted(await resets.in_range(await _existing(admin, args.plan[group]), lookup), args, out)
     reset = _scenario(args)

@@ -1,7 +1,7 @@
 """`ottla groups`: lists, describes, deletes and resets consumer groups, with the flags of kafka-consumer-groups, and
-likewise share groups (`share_groups.py`) and streams groups (`streams_groups.py`).
+likewise share groups and streams groups.
 
-Owns the flags and the layout of that tool; resets are in `group_resets.py`. `--json` prints
+Owns the flags of that tool; its layouts are in `group_layouts.py`, resets in `group_resets.py`. `--json` prints
 `{"groups": [...]}`. With --list an entry has `group, type, state, protocol_type`; with --describe `group, type, state,
 coordinator` (`id, host, port`), `assignor, group_epoch, assignment_epoch`, `members` (`member_id, instance_id,
 client_id, host, member_epoch, partitions, target, upgraded, tasks, target_tasks`) and `offsets` (`topic, partition,
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ...client.admin.admin import (
+    EARLIEST,
     LATEST,
     SHARE,
     STREAMS,
@@ -26,30 +27,15 @@ from ...client.admin.admin import (
     FoundOffset,
     GroupDescription,
     GroupListing,
-    MemberDescription,
-    OffsetAndMetadata,
     checked,
 )
 from ...client.net.errors import ClientError, KafkaError
 from ...protocol.arguments import Parser
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
-from ...protocol.named import NamedTuple
 from ..command_line import number
-from . import share_groups, streams_groups
-from .admin_command import (
-    CannotDo,
-    Out,
-    add_actions,
-    admin_parser,
-    check_action,
-    message,
-    padded,
-    parsed,
-    run_admin,
-    text_of,
-    width,
-)
+from .admin_command import NONE, CannotDo, Out, admin_parser, cell, message, padded, parsed, run_admin, text_of, width
+from .group_layouts import COLUMN, CONSUMERS, LAYOUTS, WIDE, Row, ShareOffsets
 from .group_resets import Partition, check_reset, partitions_of, reset_flags, reset_offsets
 
 PROGRAM = "ottla groups"
@@ -64,35 +50,14 @@ STATES = ("Stable", "Reconciling", "CompletingRebalance", "Dead", "Assigning", "
 TYPES = ("Classic", "Consumer", "Share", "Streams")
 REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 PROTOCOLS = frozenset({"", "consumer"})  # of consumer groups; Kafka Connect, for example, has another
-NONE = "-"
-COLUMN, WIDE = 15, 20
 DEFAULT_TIMEOUT_MS = 5000
-
-
-class Row(NamedTuple):
-    """A partition of a described group; `member` is None if it is not assigned."""
-
-    topic: str
-    partition: int
-    committed: OffsetAndMetadata | None
-    end: int | None
-    member: MemberDescription | None
-
-    @property
-    def epoch(self) -> int | None:
-        """The leader epoch of the commit, or None."""
-        return None if self.committed is None or self.committed.leader_epoch < 0 else self.committed.leader_epoch
-
-    @property
-    def lag(self) -> int | None:
-        """The log end offset minus the committed offset, or None."""
-        return None if self.committed is None or self.end is None else self.end - self.committed.offset
+Outcomes = dict[tuple[str, int | None], ClientError | None]
+"""The results of a deletion by topic and partition; None for a whole topic."""
 
 
 def groups(arguments: Sequence[str]) -> int:
     """`ottla groups`: runs the command and returns the exit code."""
-    parser = admin_parser(PROGRAM, "List, describe and delete groups; reset and delete their offsets.")
-    add_actions(parser, ACTIONS)
+    parser = admin_parser(PROGRAM, "List, describe and delete groups; reset and delete their offsets.", ACTIONS)
     parser.add_argument("--group", action="append", default=[], metavar="G", help="may repeat")
     parser.add_argument("--all-groups", action="store_true")
     parser.add_argument("--topic", action="append", default=[], metavar="T[:N,...]", help="may repeat")
@@ -117,12 +82,11 @@ def groups(arguments: Sequence[str]) -> int:
     parser.add_argument("--export", action="store_true", help="with --reset-offsets: print the format of --from-file")
     parser.add_argument("--from-file", type=Path, metavar="CSV", help="lines of [group,]topic,partition,offset")
     reset_flags(parser)
-    args = parsed(parser, arguments, _check)
+    args = parsed(parser, arguments, ACTIONS, _check)
     return run_admin(PROGRAM, args, _act, timeout_ms=args.timeout)
 
 
 def _check(parser: Parser, args: argparse.Namespace) -> None:
-    check_action(parser, args, ACTIONS)
     if (args.describe or args.delete or args.reset_offsets) and not (args.group or args.all_groups):
         parser.error("expected --group or --all-groups")
     if not args.describe and (args.members or args.offsets or args.verbose):
@@ -183,12 +147,7 @@ async def consumer_groups(admin: Admin, states: Iterable[str] = (), types: Itera
 async def _list(admin: Admin, args: argparse.Namespace, out: Out) -> None:
     listed = await consumer_groups(admin, args.states, args.types)
     documents = [
-        {
-            "group": one.group,
-            "type": one.type or None,
-            "state": one.state or None,
-            "protocol_type": one.protocol_type,
-        }
+        {"group": one.group, "type": one.type or None, "state": one.state or None, "protocol_type": one.protocol_type}
         for one in listed
     ]
     if args.state is None and args.type is None:
@@ -219,51 +178,33 @@ async def _describe(admin: Admin, args: argparse.Namespace, names: Sequence[str]
         if not out.as_json:
             _note_state(group, out)
         if group.type == SHARE:
-            offsets: share_groups.Offsets = {}
+            offsets: ShareOffsets = {}
             if has_offsets:
-                offsets = await share_groups.share_offsets(admin, name)
-            lines += _share_lines(group, args, coordinator, offsets)
-            documents.append({**_document(group, address, ()), "offsets": share_groups.documents(offsets)})
+                offsets = dict(sorted(checked(await admin.list_share_group_offsets(name)).items()))
+            lines += _lines(group, args, coordinator, offsets)
+            documents.append({**_document(group, address, ()), "offsets": _share_documents(offsets)})
             continue
         rows = await _rows(admin, group) if has_offsets else []
-        if group.type == STREAMS:
-            starts = await streams_groups.starts(admin, [(row.topic, row.partition) for row in rows])
-            lines += _streams_lines(group, args, coordinator, [_progress(row, starts) for row in rows])
-        elif args.members:
-            lines += member_lines(group, verbose=args.verbose)
-        elif args.state is not None:
-            lines += _state_lines(group, coordinator, args.verbose)
-        elif rows:
-            lines += _offset_lines(name, rows, args.verbose)
+        shown = await _with_starts(admin, rows) if group.type == STREAMS else rows
+        lines += _lines(group, args, coordinator, shown)
         documents.append(_document(group, address, rows))
     out.show({"groups": documents}, lines)
 
 
-def _share_lines(
-    group: GroupDescription, args: argparse.Namespace, coordinator: str, offsets: share_groups.Offsets
-) -> Iterator[str]:
+def _lines(group: GroupDescription, args: argparse.Namespace, coordinator: str, offsets: Any) -> Iterator[str]:
+    layout = LAYOUTS.get(group.type, CONSUMERS)
     if args.members:
-        return share_groups.member_lines(group, verbose=args.verbose, assignment_of=_assignment)
+        return layout.members(group, verbose=args.verbose)
     if args.state is not None:
-        return share_groups.state_lines(group, coordinator, verbose=args.verbose)
-    return share_groups.offset_lines(group.group, offsets, verbose=args.verbose)
+        return layout.state(group, coordinator, verbose=args.verbose)
+    return layout.offsets(group.group, offsets, verbose=args.verbose)
 
 
-def _streams_lines(
-    group: GroupDescription, args: argparse.Namespace, coordinator: str, rows: Sequence[streams_groups.Progress]
-) -> Iterator[str]:
-    if args.members:
-        return streams_groups.member_lines(group, verbose=args.verbose)
-    if args.state is not None:
-        return streams_groups.state_lines(group, coordinator, verbose=args.verbose)
-    return streams_groups.offset_lines(group.group, rows, verbose=args.verbose)
-
-
-def _progress(row: Row, starts: Mapping[Partition, int]) -> streams_groups.Progress:
-    offset = None if row.committed is None else row.committed.offset
-    start = starts.get((row.topic, row.partition))
-    lag = row.end - start if offset is None and row.end is not None and start is not None else row.lag
-    return streams_groups.Progress(row.topic, row.partition, offset, row.epoch, row.end, lag)
+async def _with_starts(admin: Admin, rows: Sequence[Row]) -> list[Row]:
+    """Fetches the log start offsets of the partitions that exist. Raises ClientError."""
+    starts = await admin.list_offsets(dict.fromkeys(((row.topic, row.partition) for row in rows), EARLIEST))
+    found = {where: one.offset for where, one in starts.items() if isinstance(one, FoundOffset)}
+    return [row._replace(start=found.get((row.topic, row.partition))) for row in rows]
 
 
 async def _rows(admin: Admin, group: GroupDescription) -> list[Row]:
@@ -295,72 +236,6 @@ def _note_state(group: GroupDescription, out: Out) -> None:
         out.note(f"\nWarning: Consumer group '{group.group}' is rebalancing.")
 
 
-def _cell(value: object) -> str:
-    return NONE if value is None else str(value)
-
-
-def _offset_lines(group: str, rows: Sequence[Row], verbose: bool) -> Iterator[str]:
-    head = ["GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
-    table: list[list[object]] = [[*head, "CONSUMER-ID", "HOST", "CLIENT-ID"]]
-    for row in rows:
-        offset = None if row.committed is None else row.committed.offset
-        numbers = [_cell(value) for value in (row.epoch, offset, row.end, row.lag)]
-        member = row.member
-        who = [NONE] * 3 if member is None else [member.member_id, member.host, member.client_id]
-        table.append([group, row.topic, row.partition, *numbers, *who])
-    widths = [width(COLUMN, (line[column] for line in table)) for column in (0, 1, 7, 8)]
-    sizes = [widths[0], widths[1], 10, COLUMN, COLUMN, COLUMN, COLUMN, widths[2], widths[3]]
-    if not verbose:
-        del sizes[3]
-        table = [[*line[:3], *line[4:]] for line in table]
-    for line in table:
-        yield "\n" + padded(line, sizes)
-    yield "\n"
-
-
-def member_lines(group: GroupDescription, *, verbose: bool) -> Iterator[str]:
-    """Formats the members of a consumer group; `UPGRADED` is shown while a group migrates (KIP-1099)."""
-    members = group.members
-    has_instances = any(member.instance_id for member in members)
-    is_migrating = len({member.upgraded for member in members} - {None}) > 1
-    rows: list[list[object]] = [["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]]
-    more = [["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]]
-    if is_migrating:
-        more[0].append("UPGRADED")
-    for m in members:
-        rows.append([group.group, m.member_id, m.instance_id or "", m.host, m.client_id, len(m.partitions)])
-        epochs = [_cell(m.epoch), _assignment(m.partitions), _cell(group.assignment_epoch), _assignment(m.target or ())]
-        more.append([*epochs, _cell(m.upgraded).lower()] if is_migrating else epochs)
-    widths = [width(COLUMN, (row[column] for row in rows)) for column in range(6)]
-    widths[2] = width(17, (row[2] for row in rows))
-    sizes = [COLUMN, width(WIDE, (row[1] for row in more)), COLUMN, width(WIDE, (row[3] for row in more))]
-    kept = [column for column in range(6) if column != 2 or has_instances]
-    for index, row in enumerate(rows):
-        line = padded([row[column] for column in kept], [widths[column] for column in kept]) + " "
-        if verbose:
-            line += padded(more[index], sizes)
-        yield f"{line}\n" if index else f"\n{line}\n"
-
-
-def _assignment(partitions: Iterable[Partition]) -> str:
-    """Returns a text such as `t:0,1;u:0`, or a dash for no partitions."""
-    found: dict[str, list[str]] = {}
-    for topic, partition in sorted(partitions):
-        found.setdefault(topic, []).append(str(partition))
-    return ";".join(f"{topic}:{','.join(numbers)}" for topic, numbers in found.items()) or NONE
-
-
-def _state_lines(group: GroupDescription, coordinator: str, verbose: bool) -> Iterator[str]:
-    head = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
-    epochs = [_cell(group.group_epoch), _cell(group.assignment_epoch)]
-    values = [group.group, coordinator, group.protocol or NONE, group.state, *epochs]
-    sizes = [COLUMN, 25, WIDE, WIDE, COLUMN, 25]
-    sizes = [width(size, [value]) for size, value in zip(sizes, values, strict=True)]
-    count = 6 if verbose else 4
-    yield "\n" + padded([*head[:count], "#MEMBERS"], sizes[:count])
-    yield "\n" + padded([*values[:count], len(group.members)], sizes[:count]) + "\n"
-
-
 def _document(group: GroupDescription, address: tuple[str, int], rows: Sequence[Row]) -> dict[str, Any]:
     members = [
         {
@@ -372,8 +247,8 @@ def _document(group: GroupDescription, address: tuple[str, int], rows: Sequence[
             "partitions": _places(member.partitions),
             "target": None if member.target is None else _places(member.target),
             "upgraded": member.upgraded,
-            "tasks": streams_groups.document(member.tasks),
-            "target_tasks": streams_groups.document(member.target_tasks),
+            "tasks": member.tasks and member.tasks._asdict(),
+            "target_tasks": member.target_tasks and member.target_tasks._asdict(),
         }
         for member in group.members
     ]
@@ -382,7 +257,7 @@ def _document(group: GroupDescription, address: tuple[str, int], rows: Sequence[
             "topic": row.topic,
             "partition": row.partition,
             "leader_epoch": row.epoch,
-            "current_offset": None if row.committed is None else row.committed.offset,
+            "current_offset": row.offset,
             "log_end_offset": row.end,
             "lag": row.lag,
             "member_id": row.member and row.member.member_id,
@@ -402,6 +277,19 @@ def _document(group: GroupDescription, address: tuple[str, int], rows: Sequence[
         "members": members,
         "offsets": offsets,
     }
+
+
+def _share_documents(offsets: ShareOffsets) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": topic,
+            "partition": index,
+            "leader_epoch": found and found.leader_epoch,
+            "start_offset": found and found.start_offset,
+            "lag": found and found.lag,
+        }
+        for (topic, index), found in offsets.items()
+    ]
 
 
 def _places(partitions: Iterable[Partition]) -> list[dict[str, Any]]:
@@ -441,66 +329,66 @@ async def _delete(admin: Admin, names: Sequence[str], out: Out) -> None:
 async def _delete_offsets(admin: Admin, args: argparse.Namespace, out: Out) -> None:
     (group,) = args.group
     described = (await admin.describe_groups([group]))[group]
-    if not isinstance(described, ClientError) and described.type == SHARE:
-        await _delete_share_offsets(admin, group, args.topic, out)
-        return
-    found = await partitions_of(admin, args.topic)
-    results: dict[tuple[str, int | None], ClientError | None] = {}
-    wanted: list[Partition] = []
-    for topic, outcome in found:
-        if isinstance(outcome, ClientError):
-            results[topic, None] = outcome
-        else:
-            wanted += [(topic, partition) for partition in outcome]
-    whole: ClientError | None = None
-    try:
-        results |= await admin.delete_group_offsets(group, dict.fromkeys(wanted))
-    except KafkaError as error:
-        whole = error
-        results |= dict.fromkeys(wanted, error)
+    is_share = not isinstance(described, ClientError) and described.type == SHARE
+    outcomes, whole = await (_deleted_of_topics if is_share else _deleted_of_partitions)(admin, group, args.topic)
     if whole is not None:
         out.fail(f"offsets of group '{group}' were not deleted: {message(whole)}")
-    elif any(results.values()):
+    elif any(outcomes.values()):
         out.fail(f"some offsets of group '{group}' were not deleted")
-    out.show(_deleted_document(group, whole, results), _deleted_lines(group, whole, results))
-
-
-async def _delete_share_offsets(admin: Admin, group: str, topics: Sequence[str], out: Out) -> None:
-    """Deletes the offsets of whole topics: a share group has no others to delete."""
-    if some := next((topic for topic in topics if ":" in topic), None):
-        raise CannotDo(f"'{some}': the offsets of a share group are deleted for whole topics")
-    whole: ClientError | None = None
-    try:
-        results = await admin.delete_share_group_offsets(group, topics)
-    except KafkaError as error:
-        whole, results = error, {}
-        out.fail(f"offsets of group '{group}' were not deleted: {message(error)}")
-    if any(results.values()):
-        out.fail(f"some offsets of group '{group}' were not deleted")
+    offsets = [
+        {"topic": topic, "partition": partition, "error": text_of(error)}
+        for (topic, partition), error in outcomes.items()
+    ]
     out.show(
-        _deleted_document(group, whole, {(topic, None): error for topic, error in results.items()}),
-        share_groups.deleted_lines({topic: error and message(error) for topic, error in results.items()}),
+        {"groups": [{"group": group, "error": text_of(whole), "offsets": offsets}]},
+        _deleted_topic_lines({topic: text_of(error) for (topic, _), error in outcomes.items()})
+        if is_share
+        else _deleted_lines(group, whole, outcomes),
     )
 
 
-def _deleted_document(
-    group: str, whole: ClientError | None, results: Mapping[tuple[str, int | None], ClientError | None]
-) -> dict[str, Any]:
-    offsets = [
-        {"topic": topic, "partition": partition, "error": text_of(error)}
-        for (topic, partition), error in results.items()
-    ]
-    return {"groups": [{"group": group, "error": text_of(whole), "offsets": offsets}]}
+async def _deleted_of_partitions(admin: Admin, group: str, texts: Sequence[str]) -> tuple[Outcomes, ClientError | None]:
+    """Deletes offsets; returns the outcomes, and the error if it is one of the whole request."""
+    outcomes: Outcomes = {}
+    wanted: list[Partition] = []
+    for topic, found in await partitions_of(admin, texts):
+        if isinstance(found, ClientError):
+            outcomes[topic, None] = found
+        else:
+            wanted += [(topic, partition) for partition in found]
+    try:
+        return outcomes | await admin.delete_group_offsets(group, dict.fromkeys(wanted)), None
+    except KafkaError as error:
+        return outcomes | dict.fromkeys(wanted, error), error
 
 
-def _deleted_lines(
-    group: str, whole: ClientError | None, results: Mapping[tuple[str, int | None], ClientError | None]
-) -> Iterator[str]:
+async def _deleted_of_topics(admin: Admin, group: str, topics: Sequence[str]) -> tuple[Outcomes, ClientError | None]:
+    """Deletes the offsets of whole topics: a share group has no others to delete."""
+    if some := next((topic for topic in topics if ":" in topic), None):
+        raise CannotDo(f"'{some}': the offsets of a share group are deleted for whole topics")
+    try:
+        results = await admin.delete_share_group_offsets(group, topics)
+    except KafkaError as error:
+        return {}, error
+    return {(topic, None): error for topic, error in results.items()}, None
+
+
+def _deleted_lines(group: str, whole: ClientError | None, results: Outcomes) -> Iterator[str]:
     if not any(results.values()) and whole is None:
         yield f"Request succeeded for deleting offsets from group {group}.\n"
     sizes = [width(COLUMN, (topic for topic, _ in results)), 10, COLUMN]
     yield "\n" + padded(["TOPIC", "PARTITION", "STATUS"], sizes)
     for (topic, partition), error in sorted(results.items(), key=lambda one: f"{one[0][0]}{one[0][1]}"):
         status = "Successful" if error is None else f"Error: {message(error)}"
-        yield "\n" + padded([topic, _cell(partition), status], sizes)
+        yield "\n" + padded([topic, cell(partition), status], sizes)
+    yield "\n"
+
+
+def _deleted_topic_lines(errors: Mapping[str, str | None]) -> Iterator[str]:
+    """Formats the outcome of each topic of a share group: the message of an error, or None."""
+    sizes = [width(COLUMN, errors), 0]
+    rows = [("TOPIC", "STATUS")]
+    rows += [(topic, "Successful" if error is None else f"Error: {error}") for topic, error in sorted(errors.items())]
+    for row in rows if errors else ():
+        yield "\n" + padded(row, sizes)
     yield "\n"

@@ -29,18 +29,7 @@ from ...client.net.errors import ClientError
 from ...protocol.arguments import Parser
 from ...protocol.limits import INT32_MAX, INT64_MAX, INT64_MIN
 from ...protocol.narrowing import is_dict, is_list
-from .admin_command import (
-    CannotDo,
-    Out,
-    add_actions,
-    admin_parser,
-    check_action,
-    message,
-    parsed,
-    pattern_of,
-    run_admin,
-    text_of,
-)
+from .admin_command import CannotDo, Out, admin_parser, message, parsed, pattern_of, read_file, run_admin, text_of
 
 PROGRAM = "ottla records"
 ACTIONS = {"delete": "delete records before offsets", "offsets": "print offsets, the latest by default"}
@@ -51,7 +40,6 @@ TIMES = {
     "earliest-local": EARLIEST_LOCAL,
     "latest-tiered": LATEST_TIERED,
 }
-FILE_BYTES_MAX = 64 << 20
 RULE = re.compile(r"([^:,]*)(?::(?:([0-9]{0,10})|(?:([0-9]{0,10})-([0-9]{0,10}))))?")
 Partition = tuple[str, int]
 Takes = Callable[[str, int], bool]
@@ -59,8 +47,7 @@ Takes = Callable[[str, int], bool]
 
 def records(arguments: Sequence[str]) -> int:
     """`ottla records`: runs the command and returns the exit code."""
-    parser = admin_parser(PROGRAM, "Delete records before offsets, and look up offsets.")
-    add_actions(parser, ACTIONS)
+    parser = admin_parser(PROGRAM, "Delete records before offsets, and look up offsets.", ACTIONS)
     parser.add_argument("--topic", metavar="T", help="a name; with --offsets a regular expression")
     parser.add_argument("--partition", type=int, metavar="N", help="with --delete")
     parser.add_argument(
@@ -73,12 +60,11 @@ def records(arguments: Sequence[str]) -> int:
     parser.add_argument("--topic-partitions", metavar="RULES", help="such as topic1:1,topic2:0-3,topic3,topic4:5-,:-3")
     parser.add_argument("--partitions", metavar="N,...", help="only these partitions of each topic")
     parser.add_argument("--exclude-internal-topics", action="store_true")
-    args = parsed(parser, arguments, _check)
+    args = parsed(parser, arguments, ACTIONS, _check)
     return run_admin(PROGRAM, args, _delete if args.delete else _offsets)
 
 
 def _check(parser: Parser, args: argparse.Namespace) -> None:
-    check_action(parser, args, ACTIONS)
     plain = args.partition is not None or args.before_offset is not None
     if args.offsets:
         if plain or args.offset_json_file:
@@ -114,12 +100,9 @@ def _check(parser: Parser, args: argparse.Namespace) -> None:
 
 def offsets_of(file: Path) -> dict[Partition, int]:
     """Reads a file of `{"partitions": [{"topic", "partition", "offset"}], "version": 1}`. Raises CannotDo."""
+    data = read_file(file)
     try:
-        with file.open("rb") as source:
-            data = source.read(FILE_BYTES_MAX)
         document = json.loads(data)
-    except OSError as error:
-        raise CannotDo(f"cannot read {file}: {error.strerror}") from None
     except (ValueError, RecursionError):
         raise CannotDo("The input string is not a valid JSON") from None
     if not is_dict(document) or not is_list(document.get("partitions")):

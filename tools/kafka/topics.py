@@ -34,16 +34,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT16_MAX
 from ...protocol.primitives import ZERO_UUID
 from ...storage.format.partition_metadata import encode_id
-from .admin_command import (
-    CannotDo,
-    Out,
-    add_actions,
-    admin_parser,
-    check_action,
-    parsed,
-    pattern_of,
-    run_admin,
-)
+from .admin_command import CannotDo, Out, admin_parser, parsed, pattern_of, run_admin
 
 PROGRAM = "ottla topics"
 ACTIONS = {
@@ -71,8 +62,7 @@ class _Unsupported(argparse.Action):
 
 def topics_parser(program: str = PROGRAM) -> Parser:
     """Returns the argument parser with the flags of Kafka's tool, also the unsupported ones."""
-    parser = admin_parser(program, "Create, list, describe, alter and delete topics.")
-    add_actions(parser, ACTIONS)
+    parser = admin_parser(program, "Create, list, describe, alter and delete topics.", ACTIONS)
     parser.add_argument("--topic", metavar="NAME", help="a name, or a regular expression except with --create")
     parser.add_argument("--topic-id", metavar="ID", help="with --describe")
     parser.add_argument("--partitions", type=int, metavar="N")
@@ -91,12 +81,11 @@ def topics_parser(program: str = PROGRAM) -> Parser:
 
 def topics(arguments: Sequence[str]) -> int:
     """`ottla topics`: runs the command and returns the exit code."""
-    return run_admin(PROGRAM, parsed(topics_parser(), arguments, check), act)
+    return run_admin(PROGRAM, parsed(topics_parser(), arguments, ACTIONS, check), act)
 
 
 def check(parser: Parser, args: argparse.Namespace) -> None:
     """Exits with a usage error for flags that cannot be combined."""
-    check_action(parser, args, ACTIONS)
     if args.topic is None and (args.create or args.delete or args.alter):
         parser.error("--create, --alter and --delete need --topic")
     if args.alter and args.partitions is None:
@@ -229,12 +218,27 @@ async def _describe(admin: Admin, args: argparse.Namespace, out: Out) -> None:
     documents: list[dict[str, Any]] = []
     lines: list[str] = []
     for resource in resources:
-        topic = described[resource.name]
-        some = shown(topic, configs[resource], args, moves)
-        if some is not None:
-            documents.append(document(topic, configs[resource], some, moves))
-        lines += description(topic, configs[resource], args, moves, has_elr)
+        found = description(described[resource.name], configs[resource], args, moves, has_elr)
+        if found is not None:
+            documents.append(found[0])
+            lines += found[1]
     out.show({"topics": documents}, (line + "\n" for line in lines))
+
+
+def description(
+    topic: TopicDescription, configs: Mapping[str, ConfigEntry], args: argparse.Namespace, moves: Moves, has_elr: bool
+) -> tuple[dict[str, Any], list[str]] | None:
+    """Returns the JSON and the lines of a topic and of its partitions; None if the flags do not match it."""
+    overridden = [entry for entry in configs.values() if entry.source is not ConfigSource.DEFAULT]
+    partitions = _shown(topic, configs.get(MIN_ISR), args, moves)
+    if partitions is None or (args.topics_with_overrides and not overridden):
+        return None
+    lines: list[str] = []
+    if not any(getattr(args, name) for name in FILTERS):
+        lines.append(_topic_line(topic, overridden, moves))
+    if not args.topics_with_overrides:
+        lines += [_partition_line(topic.name, p, moves.get((topic.name, p.index)), has_elr) for p in partitions]
+    return _document(topic, overridden, partitions, moves), lines
 
 
 async def _reassignments(admin: Admin, topics: Iterable[TopicDescription]) -> Moves:
@@ -252,10 +256,6 @@ async def _reassignments(admin: Admin, topics: Iterable[TopicDescription]) -> Mo
         return {}
 
 
-def _overridden(configs: Mapping[str, ConfigEntry]) -> list[ConfigEntry]:
-    return [entry for entry in configs.values() if entry.source is not ConfigSource.DEFAULT]
-
-
 def _factor(topic: str, partition: PartitionDescription, moves: Moves) -> int:
     """Returns the number of replicas, without those that a reassignment in progress adds."""
     move = moves.get((topic, partition.index))
@@ -264,16 +264,13 @@ def _factor(topic: str, partition: PartitionDescription, moves: Moves) -> int:
     return len(move.replicas) - len(move.adding)
 
 
-def shown(
-    topic: TopicDescription, configs: Mapping[str, ConfigEntry], args: argparse.Namespace, moves: Moves
+def _shown(
+    topic: TopicDescription, min_isr: ConfigEntry | None, args: argparse.Namespace, moves: Moves
 ) -> list[PartitionDescription] | None:
-    """Returns the partitions that match the flags; None if the topic does not match."""
-    if args.topics_with_overrides and not _overridden(configs):
-        return None
+    """Returns the partitions that match the flags; None if there is no such partition."""
     if not any(getattr(args, name) for name in FILTERS):
         return list(topic.partitions)
-    entry = configs.get(MIN_ISR)
-    least = int(entry.value) if entry is not None and entry.value else 1
+    least = int(min_isr.value) if min_isr is not None and min_isr.value else 1
     found = [
         p
         for p in topic.partitions
@@ -285,19 +282,18 @@ def shown(
     return found or None
 
 
-def document(
+def _document(
     topic: TopicDescription,
-    configs: Mapping[str, ConfigEntry],
+    overridden: Sequence[ConfigEntry],
     partitions: Sequence[PartitionDescription],
     moves: Moves,
 ) -> dict[str, Any]:
-    """Returns the JSON of a topic."""
     none = Reassignment((), (), ())
     return {
         "name": topic.name,
         "id": encode_id(topic.id),
         "internal": topic.is_internal,
-        "configs": {entry.name: entry.value for entry in _overridden(configs)},
+        "configs": {entry.name: entry.value for entry in overridden},
         "partitions": [
             {
                 "partition": p.index,
@@ -314,32 +310,14 @@ def document(
     }
 
 
-def description(
-    topic: TopicDescription,
-    configs: Mapping[str, ConfigEntry],
-    args: argparse.Namespace,
-    moves: Moves,
-    has_elr: bool,
-) -> list[str]:
-    """Returns the lines of a topic: one of its own, and one for each partition."""
-    partitions = shown(topic, configs, args, moves)
-    if partitions is None:
-        return []
-    lines: list[str] = []
-    if not any(getattr(args, name) for name in FILTERS):
-        factor = _factor(topic.name, topic.partitions[0], moves) if topic.partitions else 0
-        parts = [f"Topic: {topic.name}"]
-        if topic.id != ZERO_UUID:
-            parts.append(f"TopicId: {encode_id(topic.id)}")
-        parts += [f"PartitionCount: {len(topic.partitions)}", f"ReplicationFactor: {factor}"]
-        parts.append("Configs: " + ",".join(f"{entry.name}={entry.value}" for entry in _overridden(configs)))
-        lines.append("\t".join(parts))
-    if not args.topics_with_overrides:
-        lines += [
-            _partition_line(topic.name, partition, moves.get((topic.name, partition.index)), has_elr)
-            for partition in partitions
-        ]
-    return lines
+def _topic_line(topic: TopicDescription, overridden: Sequence[ConfigEntry], moves: Moves) -> str:
+    factor = _factor(topic.name, topic.partitions[0], moves) if topic.partitions else 0
+    parts = [f"Topic: {topic.name}"]
+    if topic.id != ZERO_UUID:
+        parts.append(f"TopicId: {encode_id(topic.id)}")
+    parts += [f"PartitionCount: {len(topic.partitions)}", f"ReplicationFactor: {factor}"]
+    parts.append("Configs: " + ",".join(f"{entry.name}={entry.value}" for entry in overridden))
+    return "\t".join(parts)
 
 
 def _partition_line(name: str, partition: PartitionDescription, move: Reassignment | None, has_elr: bool) -> str:

@@ -3,33 +3,35 @@
 Owns the three ways. An empty or missing folder: one rename of everything. A directory without a metadata log of Ottla
 (a new one, or one of an older Kafka): folder by folder, under its lock; the next start of a broker adopts them. A
 directory with a metadata log (`__cluster_metadata-0`): by `ottla import-dir --move`, which adds each topic atomically.
-First the result of an interrupted run is determined, whose folders are recognised under any name. Raises ReadError.
+First the result of an interrupted run is determined, whose folders are recognised under any name. `fill` has the order
+of the steps of an import to a data directory; each can be interrupted, and a second run continues. Raises ReadError.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from ....protocol.internal_records.metadata_values import topic_ids
 from ....storage import inspect
 from ....storage.errors import StorageError
-from ....storage.format.file_names import LOCK, META_PROPERTIES
+from ....storage.format.file_names import LOCK, META_PROPERTIES, aside_name, aside_of
 from ....storage.format.partition_metadata import read_topic_id
 from ....storage.io import folder_copies
 from ....storage.io.files import Files
-from ...backend import ReadError
+from ....storage.log_dir import metadata_log
+from ...backend import ReadError, as_read_error
 from ...readers.files.broker_lock import is_in_use
-from ..partitions import topic_ids
-from .staging_folder import Staging, known_as
+from .plan import Plan
+from .report import Imported, ImportReport
+from .staging_folder import Staging, known_as, staged
+from .tasks import Layout, Work, Written
 
 HISTORY = "__cluster_metadata-0"
-_SET_ASIDE = re.compile(r"(.+)\.[0-9a-f]{32}-(?:stray|delete)")
 _NOT_ADDED = ": not added: "
 _OTHER_FILE_SYSTEM = (errno.EXDEV, errno.EBUSY)
 
@@ -102,9 +104,9 @@ class Target:
         """Determines the progress of an interrupted run: returns the topics that were added. The folders of others are
         moved back to the staging folder, as far as they are found, for `add`."""
         known = staging.read_adding()
-        with self._as_read_error():
+        with as_read_error(f"cannot add to {self.path}"):
             if known is None or not self.has_history:
-                names = list(known) if known is not None else staging.whole_names()
+                names = list(known) if known is not None else [str(key) for key in staging.read_whole()]
                 missing = {_topic(name) for name in names if not self._is_ours(staging, name)}
                 return {_topic(name) for name in names} - missing
             existing = self.existing(map(_topic, known))
@@ -114,14 +116,13 @@ class Target:
 
     def existing(self, topics: Iterable[str]) -> set[str]:
         """Returns which of these topics exist in the directory's metadata log."""
-        return set(topics) & topic_ids(self.path).keys()
+        return set(topics) & topic_ids(metadata_log.values(self.path)).keys()
 
     def _take_back(self, staging: Staging, known: dict[str, list[int]]) -> None:
         """Moves folders of topics that were not added back to the staging folder, under any name."""
         self.files.make_directory(staging.data)
         for name in self._names():
-            match = _SET_ASIDE.fullmatch(name)
-            wanted = match[1] if match else name
+            wanted, _ = aside_of(name)
             for ours, known_by in known.items():
                 # A long name is truncated when it is set aside.
                 if ours.startswith(wanted[: len(ours)][:200]) and known_as(os.path.join(self.path, name), known_by):
@@ -132,7 +133,7 @@ class Target:
     def add(self, staging: Staging) -> None:
         """Adds the contents of the staging folder. After an interruption, `settle` must be called first. Raises
         ReadError."""
-        with self._as_read_error():
+        with as_read_error(f"cannot add to {self.path}"):
             names = staging.names()
             if self.is_empty and self._become(staging):
                 pass
@@ -189,8 +190,9 @@ class Target:
         except OSError as error:
             if error.errno not in _OTHER_FILE_SYSTEM:
                 raise
-        suffix = f".{uuid.uuid4().hex}-delete"  # removed by the next opening
-        copy = os.path.join(self.path, name[: 255 - len(suffix)] + suffix)
+        key = inspect.partition_of(name)
+        assert key is not None, name
+        copy = os.path.join(self.path, aside_name(*key, "delete"))
         self.files.make_directory(copy)
         found = folder_copies.entries(self.files, source)
         folder_copies.copy(self.files, source, copy, found)
@@ -198,7 +200,8 @@ class Target:
         self.files.replace(copy, target)
 
     def _import(self, staging: Staging, topics: Sequence[str]) -> None:
-        code, output = self._importer([staging.data, "--data-dir", self.path, "--move", "--topics", _any_of(topics)])
+        pattern = "|".join(map(re.escape, topics))
+        code, output = self._importer([staging.data, "--data-dir", self.path, "--move", "--topics", pattern])
         if code == 0:
             return
         refused = [line for line in output.splitlines() if _NOT_ADDED in line]
@@ -206,15 +209,6 @@ class Target:
             topic, _, why = refused[0].partition(_NOT_ADDED)
             raise ReadError(f"topic {topic} was not added to {self.path}: {why}")
         raise ReadError(f"nothing was added to {self.path}: {_last(output)}")
-
-    @contextlib.contextmanager
-    def _as_read_error(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise ReadError(f"cannot add to {self.path}: {error.strerror or error}") from error
-        except StorageError as error:  # a source that changes while it is copied
-            raise ReadError(f"cannot add to {self.path}: {error}") from error
 
 
 def exists_already(topic: str, path: str) -> str:
@@ -226,10 +220,58 @@ def _topic(name: str) -> str:
     return found[0] if found else name
 
 
-def _any_of(topics: Sequence[str]) -> str:
-    return "|".join(map(re.escape, topics))
-
-
 def _last(output: str) -> str:
     lines = [line for line in output.splitlines() if line.strip()]
     return lines[-1].removeprefix("ottla import-dir: ") if lines else "import-dir printed nothing"
+
+
+# -- the whole import
+
+Run = Callable[[Sequence[Work]], Iterator[tuple[Work, Written]]]
+"""Runs `tasks.write` for each piece of work, anywhere."""
+
+
+def fill(
+    plan: Plan,
+    source: str,
+    target: Target,
+    identity: str,
+    layout: Layout,
+    run: Run,
+    *,
+    now_ms: int,
+) -> ImportReport:
+    """Writes the plan's pieces as segments and adds them to a data directory whose broker is stopped. `identity` is
+    unique to this import. Raises ReadError."""
+    topics = list(plan.partitions)
+    report = ImportReport(source, target.path, plan.files)
+    with staged(target.files, target.path, identity, topics) as staging:
+        done = target.settle(staging)
+        if not done:
+            try:
+                _check(target, staging, topics)
+            except ReadError:
+                if staging.is_new:
+                    staging.remove()
+                raise
+        left = [piece for piece in plan.pieces if piece.topic not in done]
+        report.skipped = sum(piece.rows for piece in plan.pieces) - sum(piece.rows for piece in left)
+        if not left:
+            staging.remove()
+            return report
+        if staging.taken_over:
+            report.notes.append(f"{staging.taken_over} pieces were completed by an earlier run")
+        for _ in run(staging.work(left, layout, now_ms)):
+            pass
+        facts = staging.assemble(left)
+        for key, of in sorted(facts.items()):
+            report.partitions.append(Imported(*key, of.records, of.bytes, of.first, of.end, of.segments))
+        target.add(staging)
+    return report
+
+
+def _check(place: Target, staging: Staging, topics: Sequence[str]) -> None:
+    """Raises ReadError if the topics cannot be added."""
+    place.check(topics, ours=list(staging.read_adding() or ()))
+    if place.has_history and (known := place.existing(topics)):
+        raise ReadError(exists_already(min(known), place.path))

@@ -27,12 +27,13 @@ from ....storage import inspect
 from ....storage.format import checkpoint
 from ....storage.format.file_names import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK
 from ....storage.io.files import Files, write_atomically
+from ....storage.io.folder_copies import remove_tree
 from ....storage.log_dir.directory import new_id
 from ....storage.producers.snapshot import SUFFIX as SNAPSHOT
 from ....storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
-from ...backend import ReadError, TopicPartition
+from ...backend import ReadError, TopicPartition, as_read_error
 from .plan import Piece
-from .tasks import Layout, Work, Written, read_done, remove_tree
+from .tasks import Layout, Work, Written, read_done
 
 PLAN = "plan.json"
 ADDING = "adding.json"
@@ -74,9 +75,8 @@ class Staging:
 
     def names(self) -> list[str]:
         """Returns the complete partitions."""
-        with _as_read_error(self.path):
-            there = self.files.list(self.data) if self.files.exists(self.data) else []
-            return sorted(name for name in there if inspect.partition_of(name) is not None)
+        there = self.files.list(self.data) if self.files.exists(self.data) else []
+        return sorted(name for name in there if inspect.partition_of(name) is not None)
 
     def _folder(self, piece: Piece) -> str:
         name = hashlib.sha256(f"{piece.key} {piece.number}".encode()).hexdigest()[:16]
@@ -90,19 +90,19 @@ class Staging:
         by_key: dict[TopicPartition, list[str]] = {}
         for piece in pieces:
             by_key.setdefault(piece.key, []).append(self._folder(piece))
-        with _as_read_error(self.path):
-            self.files.make_directory(self.data)
-            whole = self._read_whole()
-            for key, folders in by_key.items():
-                if not self.files.exists(self._place(key)):
-                    whole[key] = self._join(key, folders)
-                    self._write_whole(whole)
-                    self.files.replace(os.path.join(folders[0], str(key)), self._place(key))
-            self.files.sync_directory(self.data)
-            self.files.sync_directory(self.path)
-            remove_tree(self.files, os.path.join(self.path, PIECES))
-            self.files.make_directory(os.path.join(self.path, PIECES))
-            self._finish(whole)
+        self.files.make_directory(self.data)
+        whole = self.read_whole()
+        for key, folders in by_key.items():
+            if not self.files.exists(self._place(key)):
+                whole[key] = self._join(key, folders)
+                document = [[*key, facts] for key, facts in whole.items()]
+                write_atomically(self.files, os.path.join(self.path, WHOLE), json.dumps(document).encode())
+                self.files.replace(os.path.join(folders[0], str(key)), self._place(key))
+        self.files.sync_directory(self.data)
+        self.files.sync_directory(self.path)
+        remove_tree(self.files, os.path.join(self.path, PIECES))
+        self.files.make_directory(os.path.join(self.path, PIECES))
+        self._finish(whole)
         return {key: whole[key] for key in by_key}
 
     def _join(self, key: TopicPartition, folders: Sequence[str]) -> Written:
@@ -140,20 +140,12 @@ class Staging:
             if name.endswith(SNAPSHOT) and name != newest and name.removesuffix(SNAPSHOT) not in bases:
                 self.files.remove(os.path.join(folder, name))
 
-    def _read_whole(self) -> dict[TopicPartition, Written]:
+    def read_whole(self) -> dict[TopicPartition, Written]:
+        """Returns the partitions that were complete here, wherever they are now."""
         document = _read_json(self.files, os.path.join(self.path, WHOLE))
         if not isinstance(document, list):
             return {}
         return {TopicPartition(topic, partition): Written(*facts) for topic, partition, facts in document}
-
-    def whole_names(self) -> list[str]:
-        """Returns the partitions that were complete here, wherever they are now."""
-        with _as_read_error(self.path):
-            return [str(key) for key in self._read_whole()]
-
-    def _write_whole(self, whole: Mapping[TopicPartition, Written]) -> None:
-        document = [[key.topic, key.partition, list(facts)] for key, facts in whole.items()]
-        write_atomically(self.files, os.path.join(self.path, WHOLE), json.dumps(document).encode())
 
     def _finish(self, whole: Mapping[TopicPartition, Written]) -> None:
         """Writes the checkpoints and the clean shutdown marker for the partitions: the next owner then needs no
@@ -167,29 +159,26 @@ class Staging:
 
     def read_adding(self) -> dict[str, list[int]] | None:
         """Returns {folder: identity} of a run that had begun to move partitions, or None."""
-        with _as_read_error(self.path):
-            found = _read_json(self.files, os.path.join(self.path, ADDING))
+        found = _read_json(self.files, os.path.join(self.path, ADDING))
         return found if isinstance(found, dict) else None
 
     def note_adding(self, names: Sequence[str]) -> None:
         """Records, durably, which partitions are moved to the data directory now."""
-        with _as_read_error(self.path):
-            known = {name: _known_by(os.path.join(self.data, name)) for name in names}
-            write_atomically(self.files, os.path.join(self.path, ADDING), json.dumps(known).encode())
+        known = {name: _known_by(os.path.join(self.data, name)) for name in names}
+        write_atomically(self.files, os.path.join(self.path, ADDING), json.dumps(known).encode())
 
     def forget_adding(self) -> None:
-        with _as_read_error(self.path), contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError):
             self.files.remove(os.path.join(self.path, ADDING))
 
     def remove(self) -> None:
         """Removes the folder after everything is in the data directory. The file that proves completion goes last."""
         self.forget_adding()
-        with _as_read_error(self.path):
-            for name in self.files.list(self.path):
-                if name not in (WHOLE, PLAN, LOCK):
-                    remove_tree(self.files, os.path.join(self.path, name))
-            remove_tree(self.files, self.path)
-            self.files.sync_directory(os.path.dirname(self.path))
+        for name in self.files.list(self.path):
+            if name not in (WHOLE, PLAN, LOCK):
+                remove_tree(self.files, os.path.join(self.path, name))
+        remove_tree(self.files, self.path)
+        self.files.sync_directory(os.path.dirname(self.path))
 
 
 def _known_by(path: str) -> list[int]:
@@ -215,20 +204,18 @@ def staged(
     make_id: Callable[[], bytes] = new_id,
 ) -> Iterator[Staging]:
     """Opens and locks the staging folder of a data directory for the duration of the context: the one of an earlier run
-    of the same import, else a new one. Raises ReadError."""
+    of the same import, else a new one. Raises ReadError, also for an OSError within the context."""
     path = staging_path(target)
-    with _as_read_error(path):
+    with as_read_error(f"cannot work in {path}"):
         files.make_directory(path)
         try:
             lock = files.lock(os.path.join(path, LOCK))
         except BlockingIOError as error:
             raise ReadError(f"another import to {target} is running") from error
-    try:
-        with _as_read_error(path):
-            found = _opened(files, path, target, identity, topics, make_id)
-        yield found
-    finally:
-        lock.release()
+        try:
+            yield _opened(files, path, target, identity, topics, make_id)
+        finally:
+            lock.release()
 
 
 def _opened(
@@ -276,11 +263,3 @@ def _read_json(files: Files, path: str) -> Any:
         return json.loads(files.read_bytes(path))
     except (FileNotFoundError, ValueError):
         return None
-
-
-@contextlib.contextmanager
-def _as_read_error(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ReadError(f"cannot work in {path}: {error.strerror or error}") from error

@@ -26,13 +26,14 @@ from ottla.client import Admin
 from ottla.client.admin.admin import GroupDescription, MemberDescription
 from ottla.client.net.errors import KafkaError
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.text import java_double
 from ottla.tools import main as cli
 from ottla.tools.kafka.acls import acls
 from ottla.tools.kafka.admin_command import message, pattern_of
-from ottla.tools.kafka.config_quotas import java_double
 from ottla.tools.kafka.configs import added_of, configs
+from ottla.tools.kafka.group_layouts import member_lines
 from ottla.tools.kafka.group_resets import CannotDo, duration_of, moment_of, plan_of
-from ottla.tools.kafka.groups import groups, member_lines
+from ottla.tools.kafka.groups import groups
 from ottla.tools.kafka.records import offsets_of
 from ottla.tools.kafka.records import records as records_command
 from ottla.tools.kafka.topics import assignment_of, topics
