@@ -19,7 +19,6 @@ from ..broker.config.control_access import (
     TOKEN_FILE_FLAG,
     TOKEN_FILE_VARIABLE,
     TOKEN_VARIABLE,
-    ControlAccess,
     given_token,
     server_context,
 )
@@ -27,6 +26,7 @@ from ..broker.config.record_options import MAX_BYTES, RecordError, RecordOptions
 from ..broker.config.security.words import PLAINTEXT, PROTOCOLS
 from ..broker.config.serve_options import (
     BROKERS_MAX,
+    ControlOptions,
     ServeOptions,
     StartupError,
     control_listener,
@@ -53,16 +53,8 @@ DEFAULT_ADDRESS = "127.0.0.1:9092"
 PROTOCOL_MAP = "listener.security.protocol.map"  # of --security even where a file or variable has another
 # Flags of other brokers and servers: the error names the flag of `ottla serve` instead.
 _MEANT = {
-    "--port": "--listen HOST:PORT",
-    "--host": "--listen HOST:PORT",
-    "--bind": "--listen HOST:PORT",
-    "--listeners": "--listen HOST:PORT",
-    "--bootstrap": "--listen HOST:PORT",
-    "--bootstrap-server": "--listen HOST:PORT",
-    "--dir": "--data-dir DIR",
-    "--data": "--data-dir DIR",
-    "--log-dir": "--data-dir DIR",
-    "--log-dirs": "--data-dir DIR",
+    **dict.fromkeys("--port --host --bind --listeners --bootstrap --bootstrap-server".split(), "--listen HOST:PORT"),
+    **dict.fromkeys("--dir --data --log-dir --log-dirs".split(), "--data-dir DIR"),
     "--set": "--override KEY=VALUE",
     "--version": "ottla --version",
     "--control-token": "--control-token-file FILE, or the variable OTTLA_CONTROL_TOKEN",
@@ -121,9 +113,7 @@ def serve_parser() -> argparse.ArgumentParser:
         "count up from node.id, or from 1 (default: 1)",
     )
     parser.add_argument(
-        "--node-ids",
-        metavar="ID,ID,...",
-        help="node ids that clients see, such as 0,1,2, in the order of the ports",
+        "--node-ids", metavar="ID,ID,...", help="node ids that clients see, such as 0,1,2, in the order of the ports"
     )
     parser.add_argument(
         "--control",
@@ -171,33 +161,23 @@ def _add_control_arguments(parser: argparse.ArgumentParser) -> None:
         "is printed)",
     )
     parser.add_argument(
-        "--control-open-metrics",
-        action="store_true",
-        help="serve /metrics, /health and /ready without the token",
+        "--control-open-metrics", action="store_true", help="serve /metrics, /health and /ready without the token"
     )
     parser.add_argument("--control-tls-cert", metavar="FILE", help="certificate chain of the control plane, PEM: HTTPS")
     parser.add_argument("--control-tls-key", metavar="FILE", help="private key of that certificate, PEM")
 
 
-def _control_access(parsed: argparse.Namespace, environ: Mapping[str, str]) -> ControlAccess:
-    """Returns the token and the TLS context of the control plane. Raises ConfigError."""
-    certificate, key = parsed.control_tls_cert, parsed.control_tls_key
-    if (certificate is None) != (key is None):
-        raise ConfigError("--control-tls-cert and --control-tls-key belong together: give both, each a PEM file")
-    tls = None if certificate is None else server_context(certificate, key)
-    return ControlAccess(given_token(parsed.control_token_file, environ), parsed.control_open_metrics, tls)
-
-
-def _with_control(options: ServeOptions, parsed: argparse.Namespace, environ: Mapping[str, str]) -> ServeOptions:
-    """Returns the options with the control plane of the flags, if there is one. Raises ConfigError."""
+def _control(parsed: argparse.Namespace, environ: Mapping[str, str]) -> ControlOptions | None:
+    """Returns the options of the control plane, or None without --control. Raises ConfigError."""
     if parsed.control is not None:
-        return dataclasses.replace(
-            options,
-            control=control_listener(parsed.control),
-            control_write=parsed.control_write,
-            control_access=_control_access(parsed, environ),
-            schemas=_schemas(parsed.schema) if parsed.schema else None,
-        )
+        listener = control_listener(parsed.control)
+        certificate, key = parsed.control_tls_cert, parsed.control_tls_key
+        if (certificate is None) != (key is None):
+            raise ConfigError("--control-tls-cert and --control-tls-key belong together: give both, each a PEM file")
+        tls = None if certificate is None else server_context(certificate, key)
+        token = given_token(parsed.control_token_file, environ)
+        schemas = _schemas(parsed.schema) if parsed.schema else None
+        return ControlOptions(listener, token, parsed.control_open_metrics, tls, parsed.control_write, schemas)
     if parsed.schema:
         raise ConfigError("--schema needs --control HOST:PORT: it is for the web page of the control plane")
     if parsed.control_write:
@@ -205,7 +185,7 @@ def _with_control(options: ServeOptions, parsed: argparse.Namespace, environ: Ma
     for name in ("token_file", "open_metrics", "tls_cert", "tls_key"):
         if getattr(parsed, f"control_{name}"):
             raise ConfigError(f"--control-{name.replace('_', '-')} needs --control HOST:PORT")
-    return options
+    return None
 
 
 def _add_record_arguments(parser: argparse.ArgumentParser) -> None:
@@ -227,9 +207,7 @@ def _add_record_arguments(parser: argparse.ArgumentParser) -> None:
         help="at the maximum size keep the newest requests instead: the recording rotates between FILE and FILE.1",
     )
     parser.add_argument(
-        "--record-without-contents",
-        action="store_true",
-        help="omit keys, values and header values of records",
+        "--record-without-contents", action="store_true", help="omit keys, values and header values of records"
     )
 
 
@@ -249,10 +227,10 @@ def _record_options(parsed: argparse.Namespace) -> RecordOptions | None:
 
 def _schemas(texts: Sequence[str]) -> Schemas:
     """Loads the schemas of --schema. Raises ConfigError."""
-    from ..broker.record_schemas.schemas import SchemaError, Schemas, pair_of
+    from ..broker.record_schemas.schemas import SchemaError, load, pair_of
 
     try:
-        return Schemas.load(map(pair_of, texts))
+        return load(map(pair_of, texts))
     except SchemaError as error:
         raise ConfigError(f"--schema: {error}") from error
 
@@ -266,15 +244,11 @@ def _log_levels(texts: Sequence[str], config: Config) -> tuple[tuple[str, str], 
         raise ConfigError(f"--log-level: {error}") from error
 
 
-def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeOptions, str]:
-    """Returns the options of `ottla serve` and the log format.
+def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeOptions, str, Security | None]:
+    """Returns the options of `ottla serve`, the log format, and the security of --security.
 
     Raises ConfigError, UnknownRelease, or SystemExit for the errors of argparse.
     """
-    return _parse(arguments, environ)[:2]
-
-
-def _parse(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeOptions, str, Security | None]:
     parsed = serve_parser().parse_args(list(arguments))
     overrides: dict[str, str] = {}
     for text in parsed.override:
@@ -298,12 +272,13 @@ def _parse(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeO
     named_by_flags = bool(parsed.listen) and "listeners" not in overrides
     node_ids = None if parsed.node_ids is None else parse_node_ids(parsed.node_ids)
     options = serve_options(config, flag_listeners=named_by_flags, brokers=parsed.brokers, node_ids=node_ids)
-    options = dataclasses.replace(options, log_levels=_log_levels(parsed.log_level, config))
+    log_levels = _log_levels(parsed.log_level, config)
     if security is not None:
         bad_certificate = security.bad_certificate if security.has_tls else None
         options = dataclasses.replace(options, scram_users=security.users, bad_certificate=bad_certificate)
-    options = _with_control(options, parsed, environ)
-    return dataclasses.replace(options, record=_record_options(parsed)), parsed.log_format, security
+    control = _control(parsed, environ)
+    options = dataclasses.replace(options, log_levels=log_levels, control=control, record=_record_options(parsed))
+    return options, parsed.log_format, security
 
 
 def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lambda running: None) -> int:
@@ -312,7 +287,7 @@ def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lamb
     `on_ready` is called once, when clients can connect.
     """
     try:
-        options, log_format, security = _parse(arguments, os.environ)
+        options, log_format, security = parse_serve(arguments, os.environ)
         with quick_imports(for_good=True):
             from ..broker import logs, main
 
@@ -349,23 +324,16 @@ def releases(arguments: Sequence[str]) -> int:
     if len(parsed.release) > 2:
         parser.error(f"{len(parsed.release)} releases given: at most two can be compared")
     from . import release_table
-    from .command_line import printing
+    from .command_line import print_text
 
     try:
         chosen = [profile(name) for name in parsed.release]
     except UnknownRelease as error:
         parser.error(str(error))
     if parsed.json:
-        text = json.dumps(
-            (release_table.overview, release_table.one, release_table.difference)[len(chosen)](*chosen), indent=2
-        )
+        reports = (release_table.overview, release_table.one, release_table.difference)
+        text = json.dumps(reports[len(chosen)](*chosen), indent=2)
     else:
-        text = "\n".join(
-            (release_table.overview_text, release_table.one_text, release_table.difference_text)[len(chosen)](*chosen)
-        )
-
-    def write_text(write: Callable[[str], object]) -> int:
-        write(text + "\n")
-        return 0
-
-    return printing(parser.prog, write_text)
+        texts = (release_table.overview_text, release_table.one_text, release_table.difference_text)
+        text = "\n".join(texts[len(chosen)](*chosen))
+    return print_text(parser.prog, text + "\n")

@@ -11,11 +11,11 @@ import heapq
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...protocol.api_key import ApiKey
-from ...protocol.named import NamedTuple
+from ..metrics.client_ledger import shortened
 from ..recording.decoding import request_value
 from ..recording.exchange import Ending
 
@@ -25,14 +25,10 @@ if TYPE_CHECKING:
 
 CLIENTS_MAX = 1_000  # further clients are counted together, without a client id
 FRAME_BYTES_MAX = 64 * 1024  # of the requests that are decoded
-TEXT_MAX = 200  # characters of a client id; the rest is cut off
 SECOND_NS = 1_000_000_000
 SLOW_SECONDS = 60
 SLOW_OF_A_SECOND = 20
 WAITS_FOR: dict[int, str] = {ApiKey.FETCH: "records", ApiKey.JOIN_GROUP: "members", ApiKey.SYNC_GROUP: "members"}
-
-ClientKey = tuple[str, str | None, str | None, str | None]
-"""Listener, client id, name and version of the client library."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,23 +56,6 @@ class ClientActivity:
         return self.hosts.total()
 
 
-class SlowRequest(NamedTuple):
-    """A request that took long; `ended_ns` is when its response was sent."""
-
-    duration_ns: int
-    number: int
-    ended_ns: int
-    api_key: int
-    api_version: int
-    client_id: str | None
-    host: str
-    port: int
-    request_bytes: int
-    response_bytes: int
-    ending: Ending
-    fault: str | None
-
-
 @dataclass(slots=True, eq=False)
 class _OpenConnection:
     """An open connection; `client` is None before its first request has ended."""
@@ -95,10 +74,12 @@ class Activity:
         self.timer = timer
         self.evicted = ClientActivity("", None, None, None)
         """The sums of all clients that were evicted for want of room."""
-        self._clients: dict[ClientKey, ClientActivity] = {}
+        self._clients: dict[tuple[str, str | None, str | None, str | None], ClientActivity] = {}
+        """By listener, client id, name and version of the client library."""
         self._connections: dict[int, _OpenConnection] = {}
         self._pending: dict[int, Exchange] = {}
-        self._slow: deque[tuple[int, list[SlowRequest]]] = deque()  # (second, a heap of its slowest requests)
+        self._slow: deque[tuple[int, list[tuple[int, int, Exchange]]]] = deque()
+        """Of each second a heap of its slowest requests, by duration and number."""
         self._next_ns = 0  # when the next second begins
         self._floor_ns = -1  # a request must take longer than this to be among the slowest of this second
 
@@ -162,10 +143,10 @@ class Activity:
         """Iterates over the requests without a response, oldest first."""
         return iter(list(self._pending.values()))
 
-    def slow(self) -> list[SlowRequest]:
-        """Returns the slowest requests of the last minute, slowest first."""
+    def slow(self) -> list[Exchange]:
+        """Returns the slowest requests of the last minute, slowest first, without their bytes."""
         self._forget(self.timer())
-        return sorted((one for _, some in self._slow for one in some), reverse=True)
+        return [one for _, _, one in sorted((entry for _, some in self._slow for entry in some), reverse=True)]
 
     # Clients
 
@@ -186,7 +167,7 @@ class Activity:
             connection.client = None
 
     def _client(self, library: ClientLibrary, client_id: str | None) -> ClientActivity:
-        key = (library.listener, short(client_id), library.software_name, library.software_version)
+        key = (library.listener, shortened(client_id), library.software_name, library.software_version)
         found = self._clients.get(key)
         if found is not None:
             return found
@@ -221,24 +202,11 @@ class Activity:
         heap = self._slow[-1][1]
         if exchange.api_key == ApiKey.FETCH and _is_expected_wait(exchange):
             return
-        peer = exchange.peer
-        found = SlowRequest(
-            duration_ns,
-            exchange.number,
-            ended_ns,
-            exchange.api_key,
-            exchange.api_version,
-            short(exchange.client_id),
-            peer.client_host,
-            peer.client_port,
-            exchange.request_bytes,
-            exchange.response_bytes,
-            exchange.ending,
-            exchange.fault,
-        )
+        kept = replace(exchange, client_id=shortened(exchange.client_id), request=None, response=None, produced=None)
+        found = duration_ns, exchange.number, kept
         (heapq.heappush if len(heap) < SLOW_OF_A_SECOND else heapq.heappushpop)(heap, found)
         if len(heap) == SLOW_OF_A_SECOND:
-            self._floor_ns = heap[0].duration_ns
+            self._floor_ns = heap[0][0]
 
     def _forget(self, now_ns: int) -> None:
         oldest = now_ns // SECOND_NS - SLOW_SECONDS
@@ -250,11 +218,6 @@ def _leave_one(counts: Counter[str], name: str) -> None:
     counts[name] -= 1
     if counts[name] <= 0:
         del counts[name]
-
-
-def short(client_id: str | None) -> str | None:
-    """Returns a client id cut to TEXT_MAX characters."""
-    return client_id if client_id is None or len(client_id) <= TEXT_MAX else client_id[: TEXT_MAX - 1] + "…"
 
 
 def _is_expected_wait(exchange: Exchange) -> bool:

@@ -1,4 +1,4 @@
-"""The requests that a running broker received: listed, awaited, and as the view that tests use.
+"""The requests that a running broker received: listed and awaited.
 
 Requests come from the ring, and are decoded in another thread than the broker's.
 """
@@ -6,17 +6,15 @@ Requests come from the ring, and are decoded in another thread than the broker's
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 from ...protocol.named import NamedTuple
-from .calls import Awaited, Blocking, Caller, operation
-from .expectations import Expected, Verdict, Words, verdict
+from .expectations import Expected, Verdict, verdict
 from .seen_requests import SeenRequest, TopicNames
 
 if TYPE_CHECKING:
     from ..network.server import Running
     from ..recording.ring import Ring
-    from .operations import Operations
 
 PAUSE_SECONDS = 0.01  # between two checks, so that a stream of requests does not cause one check each
 
@@ -77,55 +75,3 @@ def _known(seen: SeenRequest, known: dict[int, SeenRequest]) -> SeenRequest:
         return before
     known[seen.number] = seen
     return seen
-
-
-async def requested(operations: Operations, **words: Unpack[Words]) -> list[SeenRequest]:
-    """Returns the requests that match all words, oldest first; words that count are refused. Raises ValueError,
-    TypeError, NotKept."""
-    wanted = Expected.filter(**words)
-    found = look(operations.running, wanted.which.since)
-    return await asyncio.to_thread(lambda: [one for one in found.seen if wanted.is_met_by(one)])
-
-
-async def _mark(operations: Operations) -> int:
-    """Returns the number that the next request will have; with `since=` it excludes all earlier requests."""
-    return ring_of(operations.running).next_number
-
-
-async def _clear(operations: Operations) -> None:
-    """Removes all requests."""
-    ring_of(operations.running).clear()
-
-
-async def judged_words(operations: Operations, *, within_ms: int = 0, **words: Unpack[Words]) -> Verdict:
-    """`judged` with the words as arguments. Raises ValueError, TypeError, NotKept."""
-    return await judged(operations.running, Expected.of(**words), within_ms)
-
-
-class _RequestCalls:
-    mark = operation(_mark)
-    """Returns the number that the next request will have; with `since=` it excludes all earlier requests."""
-    clear = operation(_clear)
-    """Removes all requests."""
-    _listed = operation(requested)
-
-    def __init__(self, caller: Caller) -> None:
-        self.caller = caller
-
-
-class RequestsView(_RequestCalls, Blocking):
-    """The requests of a broker in another thread: `broker.requests(api="Produce")` lists them."""
-
-    def __call__(self, **words: Unpack[Words]) -> list[SeenRequest]:
-        """Returns the requests that match all words, oldest first; words that count are refused. Raises ValueError,
-        TypeError."""
-        return self._listed(**words)
-
-
-class AsyncRequestsView(_RequestCalls, Awaited):
-    """`RequestsView` for coroutines of another loop: `await broker.requests(api="Produce")`."""
-
-    async def __call__(self, **words: Unpack[Words]) -> list[SeenRequest]:
-        """Returns the requests that match all words, oldest first; words that count are refused. Raises ValueError,
-        TypeError."""
-        return await self._listed(**words)

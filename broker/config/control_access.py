@@ -11,10 +11,8 @@ import hmac
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING
 
-from ...protocol.frozen import frozen
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,19 +24,6 @@ CA_VARIABLE = "OTTLA_CONTROL_CA"
 TOKEN_FILE_FLAG = "--control-token-file"
 TOKEN_MIN, TOKEN_MAX = 16, 512
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, 2.1
-
-
-@frozen
-class ControlAccess:
-    """Who may use a control plane, and how it is reached.
-
-    Without a `token` one is generated, unless the control plane listens on a loopback address alone: there it needs
-    none. With `opens_metrics` the routes for monitoring need no token. `tls` is the context of its server.
-    """
-
-    token: str | None = field(default=None, repr=False)
-    opens_metrics: bool = False
-    tls: ssl.SSLContext | None = None
 
 
 def checked_token(text: str, source: str) -> str:

@@ -17,13 +17,14 @@ from ...protocol.frozen import frozen
 from ...protocol.limits import INT32_MAX
 from ...protocol.named import NamedTuple
 from ..errors import ConfigError
-from .control_access import ControlAccess
 from .initial_features import initial_features
 from .node_configs import check_nodes
 from .record_options import RecordOptions
 from .values import Config
 
 if TYPE_CHECKING:
+    import ssl
+
     from ..record_schemas.schemas import Schemas
     from .security.sasl import SaslSettings
     from .security.tls import TlsSettings
@@ -73,6 +74,23 @@ class Listener(NamedTuple):
 
 
 @frozen
+class ControlOptions:
+    """A control plane: its address, who may use it, and its web page.
+
+    Without a `token` one is generated, unless the control plane listens on a loopback address alone: there it needs
+    none. With `opens_metrics` the routes for monitoring need no token. `tls` is the context of its server. With
+    `may_write` its page, and browsers, may make changes; with `schemas` the page decodes keys and values.
+    """
+
+    listener: Listener = Listener("CONTROL", LOCAL, 0)
+    token: str | None = field(default=None, repr=False)
+    opens_metrics: bool = False
+    tls: ssl.SSLContext | None = None
+    may_write: bool = False
+    schemas: Schemas | None = None
+
+
+@frozen
 class ServeOptions:
     """All options of a server, validated as far as that is possible without side effects."""
 
@@ -86,16 +104,10 @@ class ServeOptions:
     """
     are_named: bool = False
     """Whether `--node-ids` was given."""
-    control: Listener | None = None
-    """Address of the control plane; None for no control plane."""
+    control: ControlOptions | None = None
+    """None for no control plane."""
     log_levels: tuple[tuple[str, str], ...] = ()
     """Loggers with an initial level other than INFO."""
-    control_write: bool = False
-    """Whether the control plane's page, and browsers, may make changes."""
-    control_access: ControlAccess = field(default_factory=ControlAccess)
-    """The token and the TLS context of the control plane."""
-    schemas: Schemas | None = None
-    """Schemas with which the control plane's page decodes keys and values."""
     scram_users: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Passwords of users that can log in with SCRAM from the start on."""
     bad_certificate: Callable[[str], tuple[str, str]] | None = field(default=None, repr=False)

@@ -12,7 +12,8 @@ import hashlib
 import secrets
 from collections.abc import Mapping
 
-from ..config.control_access import ControlAccess, is_same
+from ..config.control_access import is_same
+from ..config.serve_options import ControlOptions
 
 LOGIN, LOGOUT = "/login", "/logout"
 METRICS, HEALTH, READY = "/metrics", "/health", "/ready"
@@ -28,7 +29,7 @@ class Access:
     """The token of a control plane, and the sessions of browsers that have given it. Without a token every request is
     admitted."""
 
-    def __init__(self, given: ControlAccess, *, is_local: bool = True, port: int = 0) -> None:
+    def __init__(self, given: ControlOptions, *, is_local: bool = True, port: int = 0) -> None:
         """`is_local`: the control plane listens on a loopback address alone; `port` is its own."""
         self.is_generated = given.token is None and not is_local
         self.token = secrets.token_urlsafe(TOKEN_BYTES) if self.is_generated else given.token

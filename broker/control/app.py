@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
+import logging
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable
@@ -25,14 +26,12 @@ from aiohttp import web
 
 from ...protocol.text import visible
 from ..admin_api.views import OperationError, status_of
-from ..config.control_access import ControlAccess
-from ..config.serve_options import Listener, format_address
+from ..config.serve_options import ControlOptions, format_address
 from ..logs import get_logger
 from ..network.listener import SocketSettings, bind
 from . import access, browsers, observing
 from .decoding import convert, decode
-from .models.parameters import PATH_PARAMETERS
-from .openapi import document
+from .openapi import PATH_PARAMETERS, document
 from .plane import Plane
 from .refusal import Refusal
 from .route import BASE, Call, Route
@@ -41,7 +40,6 @@ from .web import site
 
 if TYPE_CHECKING:
     from ..admin_api.operations import Operations
-    from ..record_schemas.schemas import Schemas
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 STOP_SECONDS = 1.0  # for requests that are running when the broker stops
@@ -49,6 +47,7 @@ BACKLOG = 128
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _PLANE = web.AppKey("plane", Plane)
+_SILENT = logging.Logger("aiohttp", logging.CRITICAL + 1)  # malformed requests are no errors of the broker
 _ANY = re.compile(r"\{([a-z_]+)\}")  # aiohttp's own pattern excludes braces, which a group id may have
 
 
@@ -79,34 +78,26 @@ class ControlServer:
 
 
 async def start_control(
-    operations: Operations,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    sock: socket.socket | None = None,
-    may_write: bool = False,
-    schemas: Schemas | None = None,
-    control_access: ControlAccess | None = None,
+    operations: Operations, options: ControlOptions, sock: socket.socket | None = None
 ) -> ControlServer:
-    """Serves `operations` at `host` and `port` (0: a free port), or on `sock`, a bound socket. With `may_write` the web
-    pages may change the broker; with `schemas` they decode keys and values. Without `control_access` a token is
-    generated unless the address is a loopback address.
+    """Serves `operations` at the address of the options (port 0: a free port), or on `sock`, a bound socket.
 
     Runs on the broker's loop. Raises StartupError, one line, if it cannot listen at the address.
     """
     if sock is None:
-        sock = bind(Listener("CONTROL", host, port), SocketSettings())
+        sock = bind(options.listener, SocketSettings())
     bound_host, bound_port = sock.getsockname()[:2]
-    given = control_access or ControlAccess()
     is_local = ipaddress.ip_address(bound_host.partition("%")[0]).is_loopback
-    plane = Plane(operations, host, may_write, schemas, access.Access(given, is_local=is_local, port=bound_port))
+    plane = Plane(operations, options, access.Access(options, is_local=is_local, port=bound_port))
     plane.look()
     runner = web.AppRunner(
-        application(plane), access_log=None, auto_decompress=False, shutdown_timeout=STOP_SECONDS, logger=_Quiet()
+        application(plane), access_log=None, auto_decompress=False, shutdown_timeout=STOP_SECONDS, logger=_SILENT
     )
     await runner.setup()
-    await web.SockSite(runner, sock, backlog=BACKLOG, ssl_context=given.tls).start()
-    scheme = "http" if given.tls is None else "https"
-    return ControlServer(f"{scheme}://{format_address(host or bound_host, bound_port)}", runner, plane)
+    await web.SockSite(runner, sock, backlog=BACKLOG, ssl_context=options.tls).start()
+    scheme = "http" if options.tls is None else "https"
+    address = format_address(options.listener.host or bound_host, bound_port)
+    return ControlServer(f"{scheme}://{address}", runner, plane)
 
 
 def application(plane: Plane, routes: Iterable[Route] = ROUTES) -> web.Application:
@@ -133,26 +124,14 @@ def _described(routes: tuple[Route, ...]) -> bytes:
     return msgspec.json.encode(document(routes))
 
 
-class _Quiet:
-    """A logger for aiohttp that drops everything: malformed requests are no errors of the broker."""
-
-    def _nothing(self, *arguments: object, **more: object) -> None: ...
-
-    debug = info = warning = error = exception = critical = log = _nothing
-
-    def isEnabledFor(self, level: int) -> bool:
-        """Returns False: nothing is logged."""
-        return False
-
-
 @web.middleware
 async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Turns every error of a handler into a response: one line of JSON, or a page for a browser."""
     plane = request.app[_PLANE]
     resource = request.match_info.route.resource
     route = None if resource is None else resource.canonical
-    may_write = plane.may_write or route in (access.LOGIN, access.LOGOUT)
-    why = browsers.refusal(request.method, request.headers, plane.host, may_write=may_write)
+    may_write = plane.options.may_write or route in (access.LOGIN, access.LOGOUT)
+    why = browsers.refusal(request.method, request.headers, plane.options.listener.host, may_write=may_write)
     if why is not None:  # as JSON: a page shows more of the broker
         return _respond({"error": visible(why)}, 403)
     why = plane.access.refusal(route, request.headers, request.cookies)

@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..admin_api.overview import Overviews
-from ..config.control_access import ControlAccess
+from ..config.serve_options import ControlOptions
 from ..record_schemas.schemas import Schemas
 from .access import Access
 from .refusal import Refusal
@@ -22,22 +22,13 @@ MAX_SNAPSHOTS = 1000
 
 
 class Plane:
-    """The broker's operations, and the snapshots that were taken over HTTP. `host` is its address; `may_write` whether
-    web pages, and other requests of browsers, may change the broker; `access` who may use it."""
+    """The broker's operations, and the snapshots that were taken over HTTP. `access` decides who may use it."""
 
-    def __init__(
-        self,
-        operations: Operations,
-        host: str = "127.0.0.1",
-        may_write: bool = False,
-        schemas: Schemas | None = None,
-        access: Access | None = None,
-    ) -> None:
+    def __init__(self, operations: Operations, options: ControlOptions, access: Access) -> None:
         self.operations = operations
-        self.host = host
-        self.may_write = may_write
-        self.access = access or Access(ControlAccess())
-        self.schemas = schemas or Schemas()
+        self.options = options
+        self.access = access
+        self.schemas: Schemas = options.schemas or {}
         """The schemas by which the web pages decode keys and values."""
         self.snapshots: dict[str, Snapshot] = {}
         self.naming = asyncio.Lock()

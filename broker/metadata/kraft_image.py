@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,25 +31,38 @@ from ...protocol.internal_records.metadata_records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
+from ...protocol.internal_records.metadata_values import frame_of
 from ...protocol.records import formats
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...protocol.schema import spec
 from ...storage import inspect
 from ...storage.errors import StorageError
-from ...storage.io.files import File, Files
+from ...storage.format.file_names import offsets_in
+from ...storage.io.files import Files
 from ..config.resource_types import BROKER, TOPIC
 from .kraft_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
-from .log import SNAPSHOT, frame_of
+from .log import SNAPSHOT
 from .named_configs import KINDS, is_broker
 from .record_values import METADATA_CLASSES
+from .topic_records import LEADER_UNCHANGED, apply_config, config_records
 
-_SEGMENT = re.compile(r"([0-9]{20})\.log")
-_LEADER_UNCHANGED = -2
+_REMOVALS = (RemoveUserScramCredentialRecord, RemoveDelegationTokenRecord, RemoveAccessControlEntryRecord)
 
-Credential = tuple[str, int]
-"""(user, mechanism)"""
-Quota = tuple[frozenset[tuple[str, str | None]], str]
-"""(entity, key); an entity is a set of (type, name)."""
+
+def _key(record: Any) -> Hashable | None:
+    """Returns by what a later record replaces or removes one that is kept as it is; None for other records."""
+    match record:
+        case UserScramCredentialRecord() | RemoveUserScramCredentialRecord():
+            return "credential", record.name, record.mechanism
+        case DelegationTokenRecord() | RemoveDelegationTokenRecord():
+            return "token", record.token_id
+        case AccessControlEntryRecord() | RemoveAccessControlEntryRecord():
+            return "acl", record.id
+        case ClientQuotaRecord():
+            entity = frozenset((part.entity_type, part.entity_name) for part in record.entity)
+            return "quota", entity, record.key
+        case _:
+            return None
 
 
 @dataclass
@@ -65,18 +78,13 @@ class ImageTopic:
 class Image:
     """The state after the last record.
 
-    `configs` are by resource (type, name), `credentials` by user and mechanism, `tokens` and `acls` by id, `quotas` by
-    entity and key, `features` the levels by name.
+    `configs` are by resource (type, name), `features` the levels by name. `kept` are the records of SCRAM credentials,
+    delegation tokens, access control entries and quotas.
     """
 
     topics: dict[bytes, ImageTopic] = field(default_factory=dict[bytes, ImageTopic])
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict[tuple[int, str], dict[str, str]])
-    credentials: dict[Credential, UserScramCredentialRecord] = field(
-        default_factory=dict[Credential, UserScramCredentialRecord]
-    )
-    tokens: dict[str, DelegationTokenRecord] = field(default_factory=dict[str, DelegationTokenRecord])
-    acls: dict[bytes, AccessControlEntryRecord] = field(default_factory=dict[bytes, AccessControlEntryRecord])
-    quotas: dict[Quota, ClientQuotaRecord] = field(default_factory=dict[Quota, ClientQuotaRecord])
+    kept: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
     features: dict[str, int] = field(default_factory=dict[str, int])
     next_producer_id: int = 0
 
@@ -90,38 +98,21 @@ class Image:
             epochs = self._topic(record.topic_id).leader_epochs
             if record.partition_id not in epochs:
                 raise StorageError(f"a record changes the unknown partition {record.partition_id}")
-            epochs[record.partition_id] += record.leader != _LEADER_UNCHANGED
+            epochs[record.partition_id] += record.leader != LEADER_UNCHANGED
         elif isinstance(record, RemoveTopicRecord):
             topic = self._topic(record.topic_id)
             del self.topics[topic.id]
             self.configs.pop((TOPIC, topic.name), None)
         elif isinstance(record, ConfigRecord):
-            configs = self.configs.setdefault((record.resource_type, record.resource_name), {})
-            if record.value is None:
-                configs.pop(record.name, None)
-            else:
-                configs[record.name] = record.value
+            apply_config(record, self.configs.setdefault((record.resource_type, record.resource_name), {}))
         elif isinstance(record, FeatureLevelRecord):
             self.features[record.name] = record.feature_level
         elif isinstance(record, ProducerIdsRecord):
             self.next_producer_id = record.next_producer_id
-        elif isinstance(record, UserScramCredentialRecord):
-            self.credentials[record.name, record.mechanism] = record
-        elif isinstance(record, RemoveUserScramCredentialRecord):
-            self.credentials.pop((record.name, record.mechanism), None)
-        elif isinstance(record, DelegationTokenRecord):
-            self.tokens[record.token_id] = record
-        elif isinstance(record, RemoveDelegationTokenRecord):
-            self.tokens.pop(record.token_id, None)
-        elif isinstance(record, AccessControlEntryRecord):
-            self.acls[record.id] = record
-        elif isinstance(record, RemoveAccessControlEntryRecord):
-            self.acls.pop(record.id, None)
-        elif isinstance(record, ClientQuotaRecord):
-            place = frozenset((part.entity_type, part.entity_name) for part in record.entity), record.key
-            self.quotas.pop(place, None)
-            if not record.remove:
-                self.quotas[place] = record
+        elif (key := _key(record)) is not None:
+            self.kept.pop(key, None)
+            if not isinstance(record, _REMOVALS) and not (isinstance(record, ClientQuotaRecord) and record.remove):
+                self.kept[key] = record
 
     def _topic(self, topic_id: bytes) -> ImageTopic:
         topic = self.topics.get(topic_id)
@@ -133,8 +124,7 @@ class Image:
         """Yields the configs of this broker, of all brokers, of client metrics and of groups."""
         for (kind, name), configs in self.configs.items():
             if kind in KINDS and (kind != BROKER or name == str(node_id) or name == "" or not is_broker(name)):
-                for key, value in configs.items():
-                    yield ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value)
+                yield from config_records(kind, name, {}, configs)
 
 
 def read_image(files: Files, folder: str, *, was_clean: bool) -> Image:
@@ -158,9 +148,9 @@ def _read_image(files: Files, folder: str, was_clean: bool) -> Image:
     begin = 0
     if snapshots:
         begin, name = snapshots[-1]
-        for _, value in _values(files, os.path.join(folder, name), 0, is_torn=False):
+        for value in _values(files, os.path.join(folder, name), 0, is_torn=False):
             image.apply(_decode(value))
-    bases = sorted(int(match[1]) for name in names if (match := _SEGMENT.fullmatch(name)))
+    bases = offsets_in(names, ".log")
     if bases and bases[0] > begin:
         raise StorageError(f"the log begins at offset {bases[0]}, after the newest snapshot (offset {begin})")
     pending: list[Any] | None = None  # records of an open metadata transaction
@@ -168,7 +158,7 @@ def _read_image(files: Files, folder: str, was_clean: bool) -> Image:
         is_last = number + 1 == len(bases)
         if not is_last and bases[number + 1] <= begin:
             continue
-        for _, value in _values(files, os.path.join(folder, f"{base:020d}.log"), begin, is_last and not was_clean):
+        for value in _values(files, os.path.join(folder, f"{base:020d}.log"), begin, is_last and not was_clean):
             record = _decode(value)
             if isinstance(record, BeginTransactionRecord):
                 pending = []
@@ -185,11 +175,9 @@ def _read_image(files: Files, folder: str, was_clean: bool) -> Image:
     return image
 
 
-def _values(files: Files, path: str, begin: int, is_torn: bool) -> Iterator[tuple[int, bytes]]:
-    """Yields (offset, value) of the records from `begin` on; if `is_torn`, up to the first damaged batch."""
-    file = files.open(path)
-    try:
-        source = FileSource(file)
+def _values(files: Files, path: str, begin: int, is_torn: bool) -> Iterator[bytes]:
+    """Yields the values of the records from `begin` on; if `is_torn`, up to the first damaged batch."""
+    with inspect.FileSource(path, files) as source:
         for entry in inspect.entries(source):
             if isinstance(entry, inspect.Damage) or not entry.crc_ok:
                 if is_torn:
@@ -202,9 +190,7 @@ def _values(files: Files, path: str, begin: int, is_torn: bool) -> Iterator[tupl
                 raise StorageError(f"{os.path.basename(path)} has a batch of {entry.size_bytes} bytes")
             for record in formats.records(source.read(entry.position, entry.size_bytes), 0):
                 if record.offset >= begin and record.value is not None:
-                    yield record.offset, bytes(record.value)
-    finally:
-        file.close()
+                    yield bytes(record.value)
 
 
 def _decode(value: bytes) -> Any:
@@ -214,15 +200,3 @@ def _decode(value: bytes) -> Any:
     if cls is None or version not in spec(cls).versions:
         raise MalformedMessage(f"metadata record of type {kind}, version {version}, is from a newer Kafka")
     return parse(cls, version, value, position)
-
-
-class FileSource:
-    """Adapts a file of `Files` to the reader interface of `inspect`."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self.size = file.size()
-
-    def read(self, position: int, length: int) -> bytes:
-        """Reads at most `length` bytes, fewer at the end of the file. Raises OSError."""
-        return bytes(self._file.read(position, max(0, min(length, self.size - position))))

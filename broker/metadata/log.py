@@ -7,11 +7,11 @@ and `producer_ids.py` interpret them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import MalformedMessage
-from ...protocol.internal_records.metadata_values import TOPIC, TOPIC_ID, WRITTEN_VERSIONS, decode, encode, frame_of
+from ...protocol.internal_records.metadata_values import TOPIC, decode, encode
 from ...protocol.records import batch, formats, steps
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...protocol.records.steps import Steps
@@ -23,19 +23,6 @@ if TYPE_CHECKING:
     from ...storage.io.files import Files
     from ...storage.log.append_plan import Prepared
     from ...storage.partition_log import PartitionLog
-
-__all__ = [
-    "TOPIC",
-    "TOPIC_ID",
-    "WRITTEN_VERSIONS",
-    "MetadataLog",
-    "appended_batches",
-    "decode",
-    "encode",
-    "frame_of",
-    "is_foreign",
-    "read_all",
-]
 
 SNAPSHOT = r"([0-9]{20})-([0-9]{10})\.checkpoint"
 """The names of Kafka's snapshots of its metadata log: offset and epoch."""
@@ -86,9 +73,9 @@ class MetadataLog:
 
     def replay(self) -> Iterator[Any]:
         """Yields every record, oldest first. Raises StorageError for a malformed record."""
-        for value in _values(self._log):
+        for stored in read_all(self._log):
             try:
-                record = decode(value)
+                record = None if stored.value is None else decode(stored.value)
             except MalformedMessage as error:
                 raise StorageError(f"{TOPIC}-0: {error}") from error
             if record is not None:
@@ -98,16 +85,6 @@ class MetadataLog:
     def end_offset(self) -> int:
         """The offset after the last record."""
         return self._log.log_end_offset
-
-    def close(self) -> None:
-        """Flushes and closes the log."""
-        self._log.close()
-
-
-def _values(log: PartitionLog) -> Iterable[bytes]:
-    for record in read_all(log):
-        if record.value is not None:
-            yield record.value
 
 
 def read_all(log: PartitionLog) -> Iterator[batch.Record]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from ...protocol.internal_records.metadata_records import ConfigRecord
 from ..config.resource_types import BROKER, CLIENT_METRICS, GROUP
 from .log import MetadataLog
+from .topic_records import apply_config, config_records
 
 KINDS = (BROKER, CLIENT_METRICS, GROUP)
 
@@ -44,24 +45,14 @@ class NamedConfigs:
         if record.resource_type not in self._kinds:
             return
         resources = self._kinds[record.resource_type]
-        if record.value is not None:
-            resources.setdefault(record.resource_name, {})[record.name] = record.value
-        elif configs := resources.get(record.resource_name):
-            configs.pop(record.name, None)
-            if not configs:
-                del resources[record.resource_name]
+        apply_config(record, resources.setdefault(record.resource_name, {}))
+        if not resources[record.resource_name]:
+            del resources[record.resource_name]
 
     def set(self, kind: int, name: str, configs: Mapping[str, str], now_ms: int) -> None:
         """Replaces the configs of a resource. Raises StorageError; then nothing has changed."""
-        present = self._kinds[kind].get(name, {})
-        changed: dict[str, str | None] = {key: None for key in present if key not in configs}
-        changed |= {key: value for key, value in configs.items() if present.get(key) != value}
-        if not changed:
-            return
-        records = [
-            ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value)
-            for key, value in changed.items()
-        ]
-        self._metadata.append(records, now_ms)
+        records = config_records(kind, name, self._kinds[kind].get(name, {}), configs)
+        if records:
+            self._metadata.append(records, now_ms)
         for record in records:
             self.replay(record)

@@ -1,8 +1,8 @@
 """Schemas of keys and values in Kafka's internal topics, by topic.
 
-In `__consumer_offsets` and `__transaction_state` a key begins with its type and a value with its version, each an
-int16. A value of `__cluster_metadata` begins with the version of its frame, the record's type and its version, as
-varints (KIP-631).
+A value of `__cluster_metadata` begins with the version of its frame, the record's type and its version, as varints
+(KIP-631). In the other internal topics a key begins with its type and a value with its version, each an int16;
+`layouts.py` has the types.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from ...protocol.internal_records import group_records, metadata_records, transaction_records
+from ...protocol.internal_records import metadata_records
+from ...protocol.internal_records.layouts import LAYOUTS, Layout
 from ...protocol.layouts import int16, struct_of, unsigned_varint
 from ...protocol.named import NamedTuple
 from ...protocol.records.schemas import CONTROL_KEY, CONTROL_TYPES, END_TRANSACTION, Rest
@@ -19,7 +20,7 @@ from ...protocol.schema import spec
 from ...protocol.structs import Struct
 from . import kraft_records
 
-GROUPS, METADATA, TRANSACTIONS = "__consumer_offsets", "__cluster_metadata", "__transaction_state"
+METADATA, TRANSACTIONS = "__cluster_metadata", "__transaction_state"
 
 
 class Part(NamedTuple):
@@ -35,15 +36,6 @@ METADATA_FRAME = Struct("frame_version" / unsigned_varint, "type" / unsigned_var
 _UNKNOWN = Struct("fields" / Rest())
 _INT16 = struct.Struct(">h")
 
-# type of key -> (class of the key, class of the value)
-KEYED: dict[str, dict[int, tuple[type, type]]] = {
-    GROUPS: {
-        0: (group_records.OffsetCommitKey, group_records.OffsetCommitValue),
-        1: (group_records.OffsetCommitKey, group_records.OffsetCommitValue),
-        2: (group_records.GroupMetadataKey, group_records.GroupMetadataValue),
-    },
-    TRANSACTIONS: {0: (transaction_records.TransactionLogKey, transaction_records.TransactionLogValue)},
-}
 # The schemas of control records by type; their first field is the version.
 CONTROL_CLASSES: dict[int, type] = {
     spec(cls).api_key: cls
@@ -61,15 +53,6 @@ METADATA_CLASSES: dict[int, type[Any]] = {
     for name, cls in vars(module).items()
     if name.endswith("Record") and isinstance(cls, type) and cls not in CONTROL_CLASSES.values()
 }
-# Names of metadata record types by number, from 0; 6, 13 and 16 are no longer in use.
-METADATA_TYPES = (
-    "RegisterBrokerRecord UnregisterBrokerRecord TopicRecord PartitionRecord ConfigRecord PartitionChangeRecord "
-    "- FenceBrokerRecord UnfenceBrokerRecord RemoveTopicRecord DelegationTokenRecord UserScramCredentialRecord "
-    "FeatureLevelRecord - ClientQuotaRecord ProducerIdsRecord - BrokerRegistrationChangeRecord "
-    "AccessControlEntryRecord RemoveAccessControlEntryRecord NoOpRecord ZkMigrationStateRecord "
-    "RemoveUserScramCredentialRecord BeginTransactionRecord EndTransactionRecord AbortTransactionRecord "
-    "RemoveDelegationTokenRecord RegisterControllerRecord ClearElrRecord UnregisterControllerRecord"
-).split()
 
 
 def schemas_of(topic: str | None) -> Iterator[Part]:
@@ -78,10 +61,10 @@ def schemas_of(topic: str | None) -> Iterator[Part]:
         for kind, cls in sorted(METADATA_CLASSES.items()):
             newest = spec(cls).versions.last
             yield Part(f"value of type {kind}: {cls.__name__} v{newest}", (METADATA_FRAME, struct_of(cls, newest)))
-    for kind, (key, value) in KEYED.get(topic or "", {}).items():
-        newest = spec(value).versions.last
-        yield Part(f"key of type {kind}: {key.__name__}", (KEY_TYPE, struct_of(key, 0)))
-        yield Part(f"its value: {value.__name__} v{newest}", (VALUE_VERSION, struct_of(value, newest)))
+    for kind, layout in sorted(LAYOUTS.get(topic or "", {}).items()):
+        newest = spec(layout.value).versions.last
+        yield Part(f"key of type {kind}: {layout.key.__name__}", (KEY_TYPE, struct_of(layout.key, 0)))
+        yield Part(f"its value: {layout.value.__name__} v{newest}", (VALUE_VERSION, struct_of(layout.value, newest)))
 
 
 def control_key(key: bytes) -> Part:
@@ -107,35 +90,35 @@ def _control_type(key: bytes | None) -> int:
 
 def key_part(topic: str | None, key: bytes) -> Part | None:
     """Returns how to read a record's key; None if its schema is unknown."""
-    found = _classes(topic, key)
-    return Part(found[0].__name__, (KEY_TYPE, struct_of(found[0], 0))) if found else None
+    found = _layout(topic, key)
+    return Part(found.key.__name__, (KEY_TYPE, struct_of(found.key, 0))) if found else None
 
 
 def value_part(topic: str | None, key: bytes | None, value: bytes) -> Part | None:
     """Returns how to read a record's value; None if its schema is unknown."""
     if topic == METADATA:
         return _metadata(value)
-    found = _classes(topic, key)
+    found = _layout(topic, key)
     if found is None or len(value) < 2:
         return None
-    version = _INT16.unpack_from(value)[0]
-    if version not in spec(found[1]).versions:
-        return Part(f"{found[1].__name__} of unknown version {version}", (VALUE_VERSION, _UNKNOWN))
-    return Part(f"{found[1].__name__} v{version}", (VALUE_VERSION, struct_of(found[1], version)))
+    cls, version = found.value, _INT16.unpack_from(value)[0]
+    if version not in spec(cls).versions:
+        return Part(f"{cls.__name__} of unknown version {version}", (VALUE_VERSION, _UNKNOWN))
+    return Part(f"{cls.__name__} v{version}", (VALUE_VERSION, struct_of(cls, version)))
 
 
-def _classes(topic: str | None, key: bytes | None) -> tuple[type, type] | None:
-    if key is None or len(key) < 2 or topic is None:
+def _layout(topic: str | None, key: bytes | None) -> Layout | None:
+    if key is None or len(key) < 2:
         return None
-    return KEYED.get(topic, {}).get(_INT16.unpack_from(key)[0])
+    return LAYOUTS.get(topic or "", {}).get(_INT16.unpack_from(key)[0])
 
 
 def _metadata(value: bytes) -> Part | None:
     if len(value) < 3 or value[0] != 1 or value[1] > 127 or value[2] > 127:
         return None
     kind, version = value[1], value[2]
-    name = METADATA_TYPES[kind] if kind < len(METADATA_TYPES) else "-"
     cls = METADATA_CLASSES.get(kind)
     if cls is None or version not in spec(cls).versions:
-        return Part(f"{name if name != '-' else 'unknown record'} v{version}", (METADATA_FRAME, _UNKNOWN))
+        name = "unknown record" if cls is None else cls.__name__
+        return Part(f"{name} v{version}", (METADATA_FRAME, _UNKNOWN))
     return Part(f"{cls.__name__} v{version}", (METADATA_FRAME, struct_of(cls, version)))

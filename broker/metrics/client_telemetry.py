@@ -9,7 +9,6 @@ Depends neither on requests nor on sockets.
 from __future__ import annotations
 
 import functools
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 
 from ...protocol.errors import ErrorCode
@@ -19,6 +18,7 @@ from ...protocol.primitives import ZERO_UUID
 from ...protocol.records.checksum import crc32c
 from ...protocol.records.compression import Codec, decompress
 from ...protocol.records.errors import DecompressedTooLarge, InvalidRecords
+from ...storage.format.partition_metadata import encode_id
 from ...storage.io import random_ids
 from ..errors import Refused
 from ..logs import get_logger
@@ -138,7 +138,7 @@ class Telemetry:
         found.push_bytes += size
         get_logger().debug(
             "client metrics received",
-            client_instance_id=id_text(instance_id),
+            client_instance_id=encode_id(instance_id),
             client_id=client.client_id,
             software=" ".join(filter(None, (client.software_name, client.software_version))),
             push_bytes=size,
@@ -189,7 +189,7 @@ class Telemetry:
 
     def _subscription(self, instance_id: bytes, client: ClientInfo) -> Subscription:
         attributes = {
-            "client_instance_id": id_text(instance_id),
+            "client_instance_id": encode_id(instance_id),
             "client_id": client.client_id,
             "client_software_name": client.software_name,
             "client_software_version": client.software_version,
@@ -204,11 +204,6 @@ class Telemetry:
                 interval_ms = min(interval_ms, int(configs.get("interval.ms", DEFAULT_INTERVAL_MS)))
         metrics = (ALL_METRICS,) if ALL_METRICS in wanted else tuple(sorted(wanted))
         return Subscription(_subscription_id(metrics, interval_ms, instance_id), metrics, interval_ms)
-
-
-def id_text(instance_id: bytes) -> str:
-    """Formats an id like Kafka."""
-    return urlsafe_b64encode(instance_id).rstrip(b"=").decode()
 
 
 def _items(text: str) -> list[str]:

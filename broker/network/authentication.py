@@ -10,10 +10,12 @@ from ...protocol.headers import read_prefix
 from ...protocol.messages.security.sasl_authenticate import SaslAuthenticateRequest
 from ..context import RequestContext
 from ..errors import Refused
+from ..handlers import HANDLERS
 from ..releases.profiles import api_names
 from ..security.sasl.machine import Action
 from .request_runner import HandlerRunner
-from .router import ROUTES, call
+from .route import route_of
+from .router import call
 
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 def call_on(session: SaslSession, frame: memoryview, broker: BrokerState, info: ConnectionInfo) -> RequestRunner:
     """Reads one request, as `router.call`. Raises ProtocolViolation also for a request that may not come now."""
     if session.takes_tokens or _is_first_token(session, frame, broker):
-        route = ROUTES[ApiKey.SASL_AUTHENTICATE]
+        route = route_of(ApiKey.SASL_AUTHENTICATE)
         context = RequestContext(broker, 0, 0, info.client_id or "", info)
         request = SaslAuthenticateRequest(auth_bytes=bytes(frame))
         return TokenRunner(route.handler(request, context), route, b"", context)
@@ -44,7 +46,7 @@ def call_on(session: SaslSession, frame: memoryview, broker: BrokerState, info: 
 
 def _is_first_token(session: SaslSession, frame: memoryview, broker: BrokerState) -> bool:
     """Begins an exchange if the frame is no request, and the client may send tokens without SaslHandshake."""
-    is_request = read_prefix(frame).api_key in ROUTES
+    is_request = read_prefix(frame).api_key in HANDLERS
     return not is_request and session.begin_without_handshake(broker.clock.now_ms())
 
 

@@ -20,12 +20,12 @@ from ...protocol.messages.cluster.api_versions import ApiVersionsResponse
 from ...protocol.primitives import request_items_max
 from ...protocol.schema import Versions
 from ..context import RequestContext
+from ..handlers import HANDLERS
 from ..quotas.meter import Meter
-from ..releases.profiles import declared_versions
-from ..releases.served_apis import Apis
+from ..releases.profiles import Apis, declared_versions
 from .metered_runner import MeteredRunner
 from .request_runner import HandlerRunner, RequestRunner
-from .route import Route, Routes
+from .route import Route, route_of
 
 if TYPE_CHECKING:
     from ..broker_state import BrokerState
@@ -37,7 +37,6 @@ ITEMS_AT_ONCE = 4096
 """Items of a request that is read in one step; larger requests are read in cooperative steps."""
 
 Reader = tuple[Route, Callable[..., Any], bool]  # of a request in one version, with whether that version is flexible
-ROUTES = Routes()
 
 
 def _reader(broker: BrokerState, api_key: int, api_version: int) -> Reader:
@@ -46,7 +45,7 @@ def _reader(broker: BrokerState, api_key: int, api_version: int) -> Reader:
         from .unserved import unserved_text  # imported late: only invalid requests need it
 
         raise ProtocolViolation(unserved_text(api_key, api_version, broker.apis.served, broker.profile))
-    route = ROUTES[api_key]
+    route = route_of(api_key)
     found = route, parser(route.request_class, api_version), api_version in route.flexible
     broker.readers[api_key, api_version] = found
     return found
@@ -67,7 +66,7 @@ def _ranges(profile: Profile, telemetry: bool, unstable: bool) -> tuple[dict[int
     served: dict[int, Versions] = {}
     extra = profile.telemetry_apis if telemetry else {}
     declared = declared_versions()
-    for key in ROUTES:
+    for key in map(int, HANDLERS):  # plain ints compare faster
         versions = _both(profile.served.get(key) or extra.get(key), declared[key])
         if versions is not None:
             served[key] = versions
@@ -102,7 +101,7 @@ def call(frame: memoryview, broker: BrokerState, connection_info: ConnectionInfo
             raise
         context = RequestContext(broker, 0, correlation_id, "", connection_info)
         header = response_header(correlation_id, api_key, False)
-        return HandlerRunner(_unknown_api_versions(broker), ROUTES[api_key], header, context)
+        return HandlerRunner(_unknown_api_versions(broker), route_of(api_key), header, context)
     client_id, position = read_rest(frame, prefix, flexible)
     connection_info.client_id = client_id
     context = RequestContext(broker, api_version, correlation_id, client_id, connection_info)

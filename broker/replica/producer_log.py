@@ -20,6 +20,7 @@ from ...protocol.records.errors import CorruptRecords, InvalidRecords, Unsupport
 from ...storage import inspect
 from ...storage.errors import StorageError
 from ...storage.format import checkpoint
+from ...storage.format.file_names import offsets_in
 from ...storage.io.files import DiskFiles
 from ...storage.producers import snapshot
 from ...storage.producers.producer_state import Producer, ProducerRules, advance, forget_below
@@ -112,15 +113,13 @@ class PartitionFiles:
             self.size_bytes = position + found.position + found.size_bytes
 
     def _snapshot_offsets(self) -> list[int]:
-        try:
-            matches = [snapshot.NAME.fullmatch(name) for name in os.listdir(self.folder.path)]
-        except OSError:
-            return []
-        return [int(match[1]) for match in matches if match]
+        with contextlib.suppress(OSError):
+            return offsets_in(os.listdir(self.folder.path), snapshot.SUFFIX)
+        return []
 
     def snapshots(self) -> Iterator[tuple[int, dict[int, Producer]]]:
         """Yields (offset, producers) of each valid snapshot above the log start, newest first."""
-        for offset in sorted(self._snapshot_offsets(), reverse=True):
+        for offset in reversed(self._snapshot_offsets()):
             if offset <= self.log_start_offset:
                 return
             with contextlib.suppress(StorageError):
@@ -131,7 +130,7 @@ class PartitionFiles:
     def opening(self) -> dict[int, Producer]:
         """Returns the producers whose open transaction began before the first file, from the oldest valid snapshot."""
         first = self.folder.segments[0].base_offset
-        for offset in sorted(self._snapshot_offsets()):
+        for offset in self._snapshot_offsets():
             with contextlib.suppress(StorageError):
                 found = snapshot.read(DiskFiles(), self.folder.path, offset) if offset >= first else None
                 if found is not None:

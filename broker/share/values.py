@@ -111,11 +111,3 @@ class FetchedBatch(NamedTuple):
     is_control: bool
     is_abort: bool
     """Whether it is the marker of an aborted transaction."""
-
-
-class SharePartitionKey(NamedTuple):
-    """The identity of a share partition: a group and a partition of a topic."""
-
-    group_id: str
-    topic_id: bytes
-    partition: int

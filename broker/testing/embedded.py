@@ -13,13 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from ...storage.io import permissions
-from ..admin_api.calls import Awaited, Blocking, Caller, operation
 from ..admin_api.expectations import Verdict
 from ..admin_api.operations import Operations, config_texts
-from ..admin_api.requests import AsyncRequestsView, RequestsView, judged_words
 from ..admin_api.seen_requests import SeenRequest
 from ..admin_api.snapshots import Snapshot
 from ..admin_api.views import (
@@ -38,24 +36,32 @@ from ..admin_api.views import (
     checked_text,
     whole,
 )
-from ..config.control_access import ControlAccess, checked_token
+from ..config.control_access import checked_token
 from ..config.definitions import broker_fact
 from ..config.record_options import RecordOptions
 from ..config.security.words import PLAINTEXT
-from ..config.serve_options import ServeOptions, control_listener, flags_to_configs, serve_options
+from ..config.serve_options import ControlOptions, ServeOptions, control_listener, flags_to_configs, serve_options
 from ..config.values import Config
 from ..errors import ConfigError
 from ..faults import disk as _disk  # noqa: F401  # pyright: ignore[reportUnusedImport]  else the first start imports it
-from ..metadata.topology import Topology
-from ..record_schemas.schemas import Schemas
+from ..record_schemas import schemas as record_schemas
 from ..releases.profiles import NEWEST, profile
 from . import assertions
 from .broker_thread import BrokerThread
+from .calls import Awaited, Blocking, operation
 from .client_settings import client_settings
-from .clock import AsyncClockView, ClockView
 from .decoders import Decode, DecodedRecord, Decoder, Undecodable, decoded
 from .faults import AsyncFaultsView, FaultsView
 from .security import ADMIN, TOKEN_LIFETIME_S, Security, made
+from .views import (
+    AsyncClockView,
+    AsyncRequestsView,
+    AsyncTopologyFacade,
+    ClockView,
+    RequestsView,
+    TopologyFacade,
+    judged_words,
+)
 
 __all__ = [
     "AclEntry",
@@ -89,7 +95,6 @@ DEFAULTS = {
     "ottla.behaviour.coordinator_awaits_topic": "false",
     "ottla.behaviour.created_topic": "ready",  # as costly to clients
 }
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -136,69 +141,20 @@ def embedded_options(
     return replace(options, scram_users=security.users, bad_certificate=bad_certificate)
 
 
-def with_control(
-    options: ServeOptions,
-    control: str | None,
-    write: bool,
-    schemas: Mapping[str, str | os.PathLike[str]] | None,
-    token: str | None,
-) -> ServeOptions:
-    """Returns the options with a control plane at HOST:PORT, unless `control` is None. Raises ConfigError."""
-    if token is not None and control is None:
+def _control(
+    control: str | None, write: bool, schemas: Mapping[str, str | os.PathLike[str]] | None, token: str | None
+) -> ControlOptions | None:
+    """Returns the options of a control plane at HOST:PORT; None if `control` is None. Raises ConfigError."""
+    if control is not None:
+        checked = None if token is None else checked_token(token, "control_token")
+        listener = control_listener(control)
+        loaded = record_schemas.load(schemas.items()) if schemas else None
+        return ControlOptions(listener, checked, may_write=write, schemas=loaded)
+    if token is not None:
         raise ConfigError("control_token needs control: it is the token of the control plane")
-    if schemas is not None and control is None:
+    if schemas is not None:
         raise ConfigError("schemas needs control: it is for the web page of the control plane")
-    if control is None:
-        return options
-    access = ControlAccess(None if token is None else checked_token(token, "control_token"))
-    options = replace(options, control=control_listener(control), control_write=write, control_access=access)
-    return replace(options, schemas=Schemas.load(schemas.items())) if schemas else options
-
-
-def _at_topology(method: Callable[Concatenate[Topology, P], R]) -> operation[P, R]:
-    async def work(operations: Operations, *args: P.args, **kwargs: P.kwargs) -> R:
-        return method(operations.topology, *args, **kwargs)
-
-    return operation(work, described=method)
-
-
-async def _leader(operations: Operations, topic: str, partition: int = 0) -> int:
-    """Returns the node that leads a partition; -1 if none does. Raises NotFound."""
-    for one in operations.topology.describe().partitions:
-        if (one.topic, one.partition) == (topic, partition):
-            return one.leader
-    raise NotFound(f"UNKNOWN_TOPIC_OR_PARTITION: there is no {topic}-{partition}")
-
-
-class _TopologyCalls:
-    describe = _at_topology(Topology.describe)
-    """Returns all nodes, and the leader of each partition."""
-    leader = operation(_leader)
-    """Returns the node that leads a partition; -1 if none does. Raises NotFound."""
-    move_leader = _at_topology(Topology.move_leader)
-    """Makes another node the leader of a partition."""
-    take_offline = _at_topology(Topology.take_offline)
-    """Takes a partition offline: it has no leader."""
-    bring_online = _at_topology(Topology.bring_online)
-    """Elects a leader for an offline partition."""
-    stop_node = _at_topology(Topology.stop_node)
-    """Stops a node: its partitions get other leaders, it refuses connections, and its open ones are closed."""
-    start_node = _at_topology(Topology.start_node)
-    """Starts a stopped node again, at its former port."""
-    spread_leaders = _at_topology(Topology.spread_leaders)
-    """Makes the preferred node of each partition its leader."""
-
-    def __init__(self, caller: Caller) -> None:
-        self.caller = caller
-
-
-class TopologyFacade(_TopologyCalls, Blocking):
-    """The nodes and leaders of a broker, for another thread: each change is complete when its method returns. Raises
-    TopologyError, a ValueError, for an impossible change."""
-
-
-class AsyncTopologyFacade(_TopologyCalls, Awaited):
-    """`TopologyFacade` for coroutines of another loop."""
+    return None
 
 
 def _selected(verdict: Verdict) -> list[SeenRequest]:
@@ -228,7 +184,6 @@ async def _decoded(
 class _Calls:
     """The arguments and operations that `Embedded` and `AsyncEmbedded` have in common."""
 
-    caller: Caller
     _thread: BrokerThread
 
     def __init__(  # noqa: PLR0913  the public signature, which users call by keyword
@@ -251,14 +206,26 @@ class _Calls:
         options = embedded_options(release, configs, data_dir, brokers, listeners, node_ids, kit)
         if record is not None:
             options = replace(options, record=RecordOptions(os.fspath(record)))
-        options = with_control(options, control, control_write, schemas, control_token)
+        options = replace(options, control=_control(control, control_write, schemas, control_token))
         self._attach(BrokerThread(options, in_memory=data_dir is None, security=kit), release)
 
     def _attach(self, thread: BrokerThread, release: str) -> None:
         self.options = thread.options
         self.release = release
-        self._thread = thread
-        self.caller = thread
+        self._thread = self.caller = thread
+
+    async def __aenter__(self) -> Self:
+        await self._thread.start_awaited()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._thread.stop_awaited()
+        except OperationError:
+            if error is None:
+                raise
 
     @property
     def bootstrap(self) -> str:
@@ -332,19 +299,13 @@ class _Calls:
     again, so a client that used it after the snapshot may not be fenced by the next one that initializes it.
     """
     reset = operation(Operations.reset)
-    """Resets the broker to its start: data, clock, leaders, and no faults."""
 
     # Topics
 
     create_topic = operation(Operations.create_topic)
-    """Creates a topic and returns its name; without `name` the topic gets a unique one. The replication factor is
-    `default.replication.factor` unless given."""
     delete_topic = operation(Operations.delete_topic)
-    """Deletes a topic. Raises NotFound."""
     topics = operation(Operations.topics)
-    """Returns all topics by name, including internal ones."""
     topic = operation(Operations.topic)
-    """Returns one topic. Raises NotFound."""
 
     # Records
 
@@ -354,7 +315,6 @@ class _Calls:
     Without a partition, its key chooses one as in Java's client; without a key the partitions are used round-robin.
     """
     send_many = operation(Operations.send_many)
-    """Appends values, (key, value) pairs, NewRecords or Records in few batches, and returns the offset of each."""
     _records = operation(_decoded)
     assert_produced = operation(assertions.produced, finish=assertions.raise_difference)
     """Raises AssertionError with the difference unless the topic's committed records are those expected.
@@ -380,13 +340,10 @@ class _Calls:
     # Groups and producers
 
     groups = operation(Operations.groups)
-    """Returns all groups by id."""
     group = operation(Operations.group)
     """Returns one group: its state, members, committed offsets and lag. A missing group is in state Dead."""
     producers = operation(Operations.producers)
-    """Returns the producer state entries of the partitions of all topics, or of one topic."""
     delete_group = operation(Operations.delete_group)
-    """Deletes a group with its committed offsets. Refused while it has members; raises NotFound."""
     reset_offsets = operation(Operations.reset_offsets)
     """Sets the committed offsets of a group without members, as kafka-consumer-groups does, and returns each partition
     with its offset before and after; with `dry_run` only returns them.
@@ -398,20 +355,14 @@ class _Calls:
     # Configs and access control lists
 
     topic_configs = operation(Operations.topic_configs)
-    """Returns all configs of a topic, with their defaults and sources."""
     change_topic_configs = operation(Operations.change_topic_configs)
-    """Changes configs of a topic, all or none, by the rules of IncrementalAlterConfigs."""
     broker_configs = operation(Operations.broker_configs)
-    """Returns all configs of the broker, with their defaults and sources."""
     change_broker_configs = operation(Operations.change_broker_configs)
-    """Changes dynamic configs of the broker like `change_topic_configs`; with `for_all` the default of all brokers."""
     acls = operation(Operations.acls)
     """Returns the access control entries that match a filter, an AclEntry; by default all. Refused without an
     authorizer."""
     add_acls = operation(Operations.add_acls)
-    """Adds AclEntries, all or none."""
     remove_acls = operation(Operations.remove_acls)
-    """Removes the entries that match a filter, and returns them."""
 
 
 class Embedded(_Calls, Blocking):
@@ -483,19 +434,6 @@ class Embedded(_Calls, Blocking):
             if error is None:
                 raise
 
-    async def __aenter__(self) -> Self:
-        await self._thread.start_awaited()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            await self._thread.stop_awaited()
-        except OperationError:
-            if error is None:
-                raise
-
     @overload
     def records(
         self, topic: str, partition: int | None = None, *, decode: None = None, decode_key: None = None
@@ -561,18 +499,6 @@ class AsyncEmbedded(_Calls, Awaited):
         """Stops the broker, and returns when its thread has ended; does nothing if it does not run. Raises
         OperationError if not everything could be written."""
         await self._thread.stop_awaited()
-
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            await self.stop()
-        except OperationError:
-            if error is None:
-                raise
 
     @overload
     async def records(

@@ -1,5 +1,5 @@
-"""Records of `__consumer_offsets` for groups of the consumer protocol (KIP-848). A key begins with its type, an int16:
-the `api_key` of the declarations. A value begins with its version, an int16.
+"""Values of `__consumer_offsets` for groups of the consumer protocol (KIP-848), by the type of their keys: the
+`api_key` of the declarations. A value begins with its version, an int16.
 """
 
 from __future__ import annotations
@@ -8,30 +8,18 @@ from ..primitives import Bytes, Int8, Int32, Int64, Text, Uuid
 from ..schema import field, group, message
 
 
-@message(api_key=3, versions="0")
-class ConsumerGroupMetadataKey:
-    """Key 3: the epoch of a group."""
-
-    group_id: Text
-
-
 @message(api_key=3, versions="0", flexible="0+")
 class ConsumerGroupMetadataValue:
-    """The epoch, and since 4.1 the hash of the metadata of the subscribed topics (KIP-1101)."""
+    """The epoch of a group, and since 4.1 the hash of the metadata of the subscribed topics (KIP-1101)."""
 
     epoch: Int32
     metadata_hash: Int64 = field(default=0, tag=0)
 
 
-@message(api_key=4, versions="0")
-class ConsumerGroupPartitionMetadataKey:
-    """Key 4: the metadata of the topics of a group, written before 4.1."""
-
-    group_id: Text
-
-
 @message(api_key=4, versions="0", flexible="0+")
 class ConsumerGroupPartitionMetadataValue:
+    """The metadata of the topics of a group, written before 4.1."""
+
     topics: list[TopicMetadata]
 
     @group
@@ -47,18 +35,10 @@ class ConsumerGroupPartitionMetadataValue:
             racks: list[Text]
 
 
-@message(api_key=5, versions="0")
-class ConsumerGroupMemberMetadataKey:
-    """Key 5: what a member has sent about itself."""
-
-    group_id: Text
-    member_id: Text
-
-
 @message(api_key=5, versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue:
-    """`classic_member_metadata` is set for a member that uses the classic protocol, null for others. To Kafka an absent
-    tag is empty metadata, not null.
+    """What a member has sent about itself. `classic_member_metadata` is set for a member that uses the classic
+    protocol, null for others. To Kafka an absent tag is empty metadata, not null.
     """
 
     @group
@@ -82,31 +62,18 @@ class ConsumerGroupMemberMetadataValue:
     classic_member_metadata: ClassicMemberMetadata | None = field(default=ClassicMemberMetadata, tag=0)
 
 
-@message(api_key=6, versions="0")
-class ConsumerGroupTargetAssignmentMetadataKey:
-    """Key 6: the epoch of the target assignment of a group."""
-
-    group_id: Text
-
-
 @message(api_key=6, versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMetadataValue:
-    """The epoch, and since 4.3 the time at which the assignment was computed (KIP-1263)."""
+    """The epoch of the target assignment, and since 4.3 the time at which it was computed (KIP-1263)."""
 
     assignment_epoch: Int32
     assignment_timestamp: Int64 = field(default=0, tag=0, ignorable=True)
 
 
-@message(api_key=7, versions="0")
-class ConsumerGroupTargetAssignmentMemberKey:
-    """Key 7: the target assignment of a member."""
-
-    group_id: Text
-    member_id: Text
-
-
 @message(api_key=7, versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMemberValue:
+    """The target assignment of a member."""
+
     topic_partitions: list[TopicPartition]
 
     @group
@@ -115,17 +82,11 @@ class ConsumerGroupTargetAssignmentMemberValue:
         partitions: list[Int32]
 
 
-@message(api_key=8, versions="0")
-class ConsumerGroupCurrentMemberAssignmentKey:
-    """Key 8: the epoch and the current assignment of a member."""
-
-    group_id: Text
-    member_id: Text
-
-
 @message(api_key=8, versions="0", flexible="0+")
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """`assignment_epochs` has the epoch at which each partition was assigned, since 4.3 (KIP-1251)."""
+    """The epoch and the current assignment of a member. `assignment_epochs` has the epoch at which each partition was
+    assigned, since 4.3 (KIP-1251).
+    """
 
     member_epoch: Int32
     previous_member_epoch: Int32
@@ -140,17 +101,11 @@ class ConsumerGroupCurrentMemberAssignmentValue:
         assignment_epochs: list[Int32] | None = field(default=list, tag=0)
 
 
-@message(api_key=16, versions="0")
-class ConsumerGroupRegularExpressionKey:
-    """Key 16: the topics that match a regular expression of a group."""
-
-    group_id: Text
-    regular_expression: Text
-
-
 @message(api_key=16, versions="0", flexible="0+")
 class ConsumerGroupRegularExpressionValue:
-    """The topics, the offset of the metadata in which they were found, and the time."""
+    """The topics that match a regular expression of a group, the offset of the metadata in which they were found, and
+    the time.
+    """
 
     topics: list[Text]
     version: Int64

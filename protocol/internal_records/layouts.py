@@ -9,7 +9,7 @@ from typing import Any
 from ..compiler import parse
 from ..errors import MalformedMessage
 from ..named import NamedTuple
-from ..schema import spec
+from ..schema import is_message, spec
 from . import (
     consumer_group_records,
     group_records,
@@ -31,15 +31,13 @@ class Layout(NamedTuple):
     check: Callable[[Any], str | None] | None = None
 
 
-def _layouts(*modules: ModuleType) -> dict[int, Layout]:
-    """Pairs the classes XKey and XValue of modules by their type."""
-    found: dict[int, Layout] = {}
-    for module in modules:
-        for name, key in vars(module).items():
-            value = vars(module).get(name.removesuffix("Key") + "Value")
-            if name.endswith("Key") and value is not None:
-                found[spec(key).api_key] = Layout(key, value)
-    return found
+def _layouts(
+    keys: Mapping[int, type[Any]], *modules: ModuleType, check: Callable[[Any], str | None] | None = None
+) -> dict[int, Layout]:
+    """Pairs the keys by their type with the classes of values in modules."""
+    members = [cls for module in modules for name, cls in vars(module).items() if name.endswith("Value")]
+    values = {spec(cls).api_key: cls for cls in members if is_message(cls)}
+    return {kind: Layout(key, values[kind], check) for kind, key in keys.items()}
 
 
 def _share_state(value: Any) -> str | None:
@@ -54,13 +52,19 @@ def _share_state(value: Any) -> str | None:
     return None
 
 
-_GROUPS = _layouts(group_records, consumer_group_records, share_group_records, streams_group_records)
+_GROUP_KEYS: Mapping[int, type[Any]] = {
+    1: group_records.OffsetCommitKey,
+    2: group_records.GroupMetadataKey,
+    16: group_records.RegularExpressionKey,
+    **dict.fromkeys((3, 4, 6, 11, 12, 15, 17, 20, 23), group_records.GroupKey),
+    **dict.fromkeys((5, 7, 8, 10, 13, 14, 19, 21, 22), group_records.MemberKey),
+}
+_GROUPS = _layouts(_GROUP_KEYS, group_records, consumer_group_records, share_group_records, streams_group_records)
+_SHARE_KEYS: Mapping[int, type[Any]] = dict.fromkeys((0, 1), share_state_records.ShareStateKey)
 LAYOUTS: Mapping[str, Mapping[int, Layout]] = {
     "__consumer_offsets": {**_GROUPS, 0: _GROUPS[1]},
-    "__transaction_state": _layouts(transaction_records),
-    "__share_group_state": {
-        kind: layout._replace(check=_share_state) for kind, layout in _layouts(share_state_records).items()
-    },
+    "__transaction_state": _layouts({0: transaction_records.TransactionLogKey}, transaction_records),
+    "__share_group_state": _layouts(_SHARE_KEYS, share_state_records, check=_share_state),
 }
 """The record types of each internal topic."""
 

@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`: share groups (KIP-932). A key begins with its type, an int16."""
+"""Values of `__consumer_offsets`: share groups (KIP-932), by the type of their keys."""
 
 from __future__ import annotations
 
@@ -25,14 +25,6 @@ class TopicInfo:
     topic_name: Text
 
 
-@message(api_key=10, versions="0")
-class ShareGroupMemberMetadataKey:
-    """Key 10: a member."""
-
-    group_id: Text
-    member_id: Text
-
-
 @message(api_key=10, versions="0", flexible="0+")
 class ShareGroupMemberMetadataValue:
     """What a member has sent about itself."""
@@ -43,26 +35,12 @@ class ShareGroupMemberMetadataValue:
     subscribed_topic_names: list[Text]
 
 
-@message(api_key=11, versions="0")
-class ShareGroupMetadataKey:
-    """Key 11: a group."""
-
-    group_id: Text
-
-
 @message(api_key=11, versions="0", flexible="0+")
 class ShareGroupMetadataValue:
     """The epoch of the group, and the hash of its topics."""
 
     epoch: Int32
     metadata_hash: Int64
-
-
-@message(api_key=12, versions="0")
-class ShareGroupTargetAssignmentMetadataKey:
-    """Key 12: the target assignment of a group."""
-
-    group_id: Text
 
 
 @message(api_key=12, versions="0", flexible="0+")
@@ -73,27 +51,11 @@ class ShareGroupTargetAssignmentMetadataValue:
     assignment_timestamp: Int64 = field(default=0, tag=0, ignorable=True)
 
 
-@message(api_key=13, versions="0")
-class ShareGroupTargetAssignmentMemberKey:
-    """Key 13: the target assignment of a member."""
-
-    group_id: Text
-    member_id: Text
-
-
 @message(api_key=13, versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMemberValue:
     """The partitions of the target assignment."""
 
     topic_partitions: list[TopicPartitions]
-
-
-@message(api_key=14, versions="0")
-class ShareGroupCurrentMemberAssignmentKey:
-    """Key 14: the assignment of a member."""
-
-    group_id: Text
-    member_id: Text
 
 
 @message(api_key=14, versions="0", flexible="0+")
@@ -104,13 +66,6 @@ class ShareGroupCurrentMemberAssignmentValue:
     previous_member_epoch: Int32
     state: Int8
     assigned_partitions: list[TopicPartitions]
-
-
-@message(api_key=15, versions="0")
-class ShareGroupStatePartitionMetadataKey:
-    """Key 15: the share partitions of a group."""
-
-    group_id: Text
 
 
 @message(api_key=15, versions="0", flexible="0+")

@@ -1,21 +1,10 @@
-"""Records of `__consumer_offsets`: streams groups (KIP-1071). A key begins with its type, an int16."""
+"""Values of `__consumer_offsets`: streams groups (KIP-1071), by the type of their keys."""
 
 from __future__ import annotations
 
-from ..primitives import Int8, Int16, Int32, Int64, Text, UInt16
+from ..messages.streams.parts import Endpoint, KeyValue, Subtopology, TaskIds
+from ..primitives import Int8, Int32, Int64, Text
 from ..schema import field, group, message
-
-
-@group
-class KeyValue:
-    key: Text
-    value: Text
-
-
-@group
-class TaskIds:
-    subtopology_id: Text
-    partitions: list[Int32]
 
 
 @group
@@ -25,13 +14,6 @@ class CurrentTaskIds:
     subtopology_id: Text
     partitions: list[Int32]
     assignment_epochs: list[Int32] | None = field(default=list, tag=0)
-
-
-@message(api_key=17, versions="0")
-class StreamsGroupMetadataKey:
-    """Key 17: a group."""
-
-    group_id: Text
 
 
 @message(api_key=17, versions="0", flexible="0+")
@@ -48,14 +30,6 @@ class StreamsGroupMetadataValue:
     failed_description_topology_epoch: Int32 = field(default=-1, tag=3)
 
 
-@message(api_key=19, versions="0")
-class StreamsGroupMemberMetadataKey:
-    """Key 19: a member."""
-
-    group_id: Text
-    member_id: Text
-
-
 @message(api_key=19, versions="0", flexible="0+")
 class StreamsGroupMemberMetadataValue:
     """What a member has sent about itself."""
@@ -70,18 +44,6 @@ class StreamsGroupMemberMetadataValue:
     user_endpoint: Endpoint | None = field(default=None)
     client_tags: list[KeyValue]
 
-    @group
-    class Endpoint:
-        host: Text
-        port: UInt16
-
-
-@message(api_key=20, versions="0")
-class StreamsGroupTargetAssignmentMetadataKey:
-    """Key 20: the target assignment of a group."""
-
-    group_id: Text
-
 
 @message(api_key=20, versions="0", flexible="0+")
 class StreamsGroupTargetAssignmentMetadataValue:
@@ -91,14 +53,6 @@ class StreamsGroupTargetAssignmentMetadataValue:
     assignment_timestamp: Int64 = field(default=0, tag=0, ignorable=True)
 
 
-@message(api_key=21, versions="0")
-class StreamsGroupTargetAssignmentMemberKey:
-    """Key 21: the target assignment of a member."""
-
-    group_id: Text
-    member_id: Text
-
-
 @message(api_key=21, versions="0", flexible="0+")
 class StreamsGroupTargetAssignmentMemberValue:
     """The tasks of the target assignment."""
@@ -106,14 +60,6 @@ class StreamsGroupTargetAssignmentMemberValue:
     active_tasks: list[TaskIds]
     standby_tasks: list[TaskIds]
     warmup_tasks: list[TaskIds]
-
-
-@message(api_key=22, versions="0")
-class StreamsGroupCurrentMemberAssignmentKey:
-    """Key 22: the assignment of a member."""
-
-    group_id: Text
-    member_id: Text
 
 
 @message(api_key=22, versions="0", flexible="0+")
@@ -131,39 +77,9 @@ class StreamsGroupCurrentMemberAssignmentValue:
     warmup_tasks_pending_revocation: list[CurrentTaskIds]
 
 
-@message(api_key=23, versions="0")
-class StreamsGroupTopologyKey:
-    """Key 23: the topology of a group."""
-
-    group_id: Text
-
-
 @message(api_key=23, versions="0", flexible="0+")
 class StreamsGroupTopologyValue:
     """The topology, as its members have sent it."""
 
     epoch: Int32
     subtopologies: list[Subtopology]
-
-    @group
-    class Subtopology:
-        subtopology_id: Text
-        source_topics: list[Text]
-        source_topic_regex: list[Text]
-        state_changelog_topics: list[TopicInfo]
-        repartition_sink_topics: list[Text]
-        repartition_source_topics: list[TopicInfo]
-        copartition_groups: list[CopartitionGroup]
-
-        @group
-        class TopicInfo:
-            name: Text
-            partitions: Int32
-            replication_factor: Int16
-            topic_configs: list[KeyValue]
-
-        @group
-        class CopartitionGroup:
-            source_topics: list[Int16]
-            source_topic_regex: list[Int16]
-            repartition_source_topics: list[Int16]

@@ -29,7 +29,7 @@ from ..limits import INT32_MAX, INT64_MAX, INT64_MIN
 from ..named import NamedTuple
 from . import compression
 from .checksum import crc32c
-from .errors import CorruptRecords, InvalidRecords, InvalidTimestamps, RecordError
+from .errors import CorruptRecords, InvalidRecords
 from .layout import (
     ATTRIBUTES_AT,
     CRC_AT,
@@ -45,31 +45,6 @@ from .layout import (
 )
 from .new_tuple import new_tuple
 from .walk import MIN_RECORD_BYTES, check_count, check_end, varint, varlong
-
-__all__ = [
-    "HEADER_BYTES",
-    "MAX_DECOMPRESSED_BYTES",
-    "NO_TIMESTAMP",
-    "BatchFields",
-    "BatchHeader",
-    "CorruptRecords",
-    "Header",
-    "InvalidRecords",
-    "InvalidTimestamps",
-    "Record",
-    "RecordError",
-    "assign",
-    "build",
-    "crc_matches",
-    "entries",
-    "headers",
-    "payload",
-    "read_header",
-    "records",
-    "reseal",
-    "sealed",
-    "with_payload",
-]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -202,21 +177,6 @@ def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> Bat
     if whole and position + size > len(buffer):
         raise CorruptRecords(f"a batch of {size} bytes where {len(buffer) - position} are left")
     return header
-
-
-def headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Yields (position, header) of every whole batch, without checking CRCs. An incomplete last batch ends the
-    iteration, as in Kafka, where the tail of fetched records is often cut. Raises CorruptRecords for a bad size or
-    magic."""
-    position = 0
-    end = len(buffer)
-    while position + HEADER_BYTES <= end:
-        header = read_header(buffer, position, whole=False)
-        following = position + PREFIX_BYTES + header.batch_length
-        if following > end:
-            return
-        yield position, header
-        position = following
 
 
 def crc_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker import Embedded
-from ottla.broker.network.router import ROUTES
 from ottla.pipeline.backend import Selection
 from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol import headers
@@ -41,6 +40,7 @@ from ottla_testing.bench import (
     volume,
 )
 from ottla_testing.bench.stats import Aim, Measure
+from ottla_testing.broker.routes import ROUTES
 from ottla_testing.each import each
 
 RATE, TIME = Measure("rate", "MB/s"), Measure("time", "ms", False)

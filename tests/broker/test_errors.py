@@ -18,10 +18,10 @@ from ottla.broker.errors import CODES, Refused, code_of
 from ottla.broker.logs import get_logger
 from ottla.broker.network.request_runner import HandlerRunner, failure
 from ottla.broker.network.route import Route
-from ottla.broker.network.router import ROUTES
 from ottla.protocol.compiler import build
 from ottla.protocol.errors import ErrorCode, ProtocolViolation
 from ottla.protocol.schema import empty_value
+from ottla_testing.broker.routes import ROUTES
 from ottla_testing.each import each
 
 ELSEWHERE = {
@@ -42,6 +42,7 @@ ELSEWHERE = {
     "UnknownRelease": "ends the start, with one line",
     "BadPattern": "is refused with INVALID_REGULAR_EXPRESSION where it is raised",
     "Cannot": "ends the command, with one line",
+    "Diverged": "ends the copy of a partition, with one line",
     "CleaningFailed": "ends a pass of the log cleaner, with one line",
     "NotAdded": "leaves out a topic, with one line",
     "_Mistake": "ends the command, with one line",

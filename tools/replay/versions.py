@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...broker.network.router import ROUTES
+from ...broker.handlers import HANDLERS
+from ...broker.network.route import route_of
 from ...protocol.messages.configs.describe_configs import DescribeConfigsRequest
 from ...protocol.messages.groups.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ...protocol.messages.groups.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -19,7 +20,7 @@ from ...protocol.messages.transactions.txn_offset_commit import TxnOffsetCommitR
 from ...protocol.narrowing import is_list
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.schema import Value, Versions, default_of, fields_of
-from .name_mapping import TOPIC_FIELDS, Ids
+from .name_mapping import TOPIC_FIELDS, Ids, changed
 
 
 class CannotTranslate(Exception):
@@ -28,9 +29,9 @@ class CannotTranslate(Exception):
 
 def newest_shared(api_key: int, theirs: Versions, recorded: int) -> int | None:
     """Returns the version nearest to the recorded one that the right serves and Ottla has, or None."""
-    if api_key not in ROUTES:
+    if api_key not in HANDLERS:
         return None
-    ours = ROUTES[api_key].versions
+    ours = route_of(api_key).versions
     best = min(max(recorded, theirs.first), theirs.last)
     return best if best in ours else None
 
@@ -41,11 +42,6 @@ def in_version(request: object, version: int, ids: Ids) -> Any:
     if shaped is not None:
         request = shaped(request, version)
     return _named(request, version, ids)
-
-
-def changed(value: Any, **fields: Any) -> Any:
-    """Returns a copy with other values in some fields."""
-    return type(value)(**{**{name: getattr(value, name) for name in fields_of(value)}, **fields})
 
 
 def _named(value: Any, version: int, ids: Ids) -> Any:

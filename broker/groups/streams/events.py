@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import TypeAlias
 
 from ....protocol.errors import ErrorCode
 from ....protocol.frozen import frozen
-from ....protocol.limits import INT32_MAX
 from ....protocol.named import NamedTuple
+from ..common_events import (
+    AssignedSettings,
+    CancelTimer,
+    Delete,
+    Forget,
+    Loaded,
+    MemberLeave,
+    Reply,
+    StartTimer,
+    Timer,
+)
 from .endpoints import EndpointPartitions
-from .state import Change, Endpoint
+from .state import Endpoint
 from .values import InternalTopic, TaskOffsets, TasksTuple, Topology
 
 STANDBY_REPLICAS, RACK_TAGS = "num.standby.replicas", "rack.aware.assignment.tags"
@@ -19,22 +28,14 @@ STANDBY_REPLICAS, RACK_TAGS = "num.standby.replicas", "rack.aware.assignment.tag
 
 
 @frozen
-class Settings:
-    """Settings of a group, with Kafka's defaults. Times in milliseconds, sizes in members.
+class Settings(AssignedSettings):
+    """`has_static_members` is a behaviour of the release: what 4.4 added to the protocol."""
 
-    `first_epoch` and `has_static_members` are behaviours of the release: the latter is what 4.4 added to the protocol.
-    """
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    max_size: int = INT32_MAX
-    assignment_interval_ms: int = 1_000
     initial_delay_ms: int = 3_000
     standby_replicas: int = 0
     rack_tags: tuple[str, ...] = ()
     task_offset_interval_ms: int = 60_000
     acceptable_recovery_lag: int = 10_000
-    first_epoch: int = 1
     has_static_members: bool = True
 
     @property
@@ -73,51 +74,10 @@ class Heartbeat:
 
 
 @frozen
-class MemberLeave:
-    """StreamsGroupHeartbeat with the epoch LEAVE or STATIC_LEAVE."""
-
-    member_id: str
-    epoch: int
-    instance_id: str | None = None
-    shuts_down: bool = False
-
-
-@frozen
-class Delete:
-    """DeleteGroups, or the removal of a group that is not used any more."""
-
-
-@frozen
-class Loaded:
-    """The group was restored from the log: the sessions of its members start now."""
-
-
-@frozen
-class SessionExpired:
-    """The session timeout of the member passed without a heartbeat."""
-
-    member_id: str
-    name: str = "session"
-
-
-@frozen
-class RevocationOverdue:
-    """The rebalance timeout passed, and the member has not confirmed that it revoked tasks."""
-
-    member_id: str
-    name: str = "revocation"
-
-
-@frozen
-class DelayOver:
+class DelayOver(Timer):
     """The first assignment of the group need not wait any longer."""
 
-    name: str = "delay"
 
-
-Timer: TypeAlias = SessionExpired | RevocationOverdue | DelayOver
-"""A timer is identified by the event that it produces."""
-TIMERS = (SessionExpired, RevocationOverdue, DelayOver)
 Event: TypeAlias = Heartbeat | MemberLeave | Delete | Loaded | Timer
 
 # --- responses -------------------------------------------------------------------------------------------------------
@@ -150,46 +110,7 @@ class HeartbeatReply:
     to_create: tuple[InternalTopic, ...] = ()
 
 
-class DeleteReply(NamedTuple):
-    error: ErrorCode
-
-
-Response: TypeAlias = HeartbeatReply | DeleteReply
-
 # --- effects ---------------------------------------------------------------------------------------------------------
 
 
-class Reply(NamedTuple):
-    """Effect: respond to the request."""
-
-    response: Response
-
-
-class StartTimer(NamedTuple):
-    """Effect: feed `timer` after the delay; replaces a running timer of the same name."""
-
-    timer: Timer
-    delay_ms: int
-
-
-class CancelTimer(NamedTuple):
-    """Effect: stop the timer if it is running."""
-
-    timer: Timer
-
-
-class Forget(NamedTuple):
-    """Effect: remove the group; it receives no more events."""
-
-
 Effect: TypeAlias = Reply | StartTimer | CancelTimer | Forget
-
-
-@frozen
-class Decision:
-    """What an event leads to: changes, written together before they apply, and then effects. If the write fails nothing
-    happens but an error response to the request.
-    """
-
-    changes: tuple[Change, ...] = ()
-    effects: tuple[Effect, ...] = field(default_factory=tuple[Effect, ...])

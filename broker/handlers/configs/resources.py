@@ -13,19 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ....protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
+from ....protocol.config_codes import ConfigSource, ConfigType
 from ....protocol.errors import ErrorCode
-from ....protocol.internal_records.metadata_records import ConfigRecord
+from ....protocol.internal_records.metadata_values import TOPIC as METADATA_TOPIC
 from ....protocol.limits import INT32_MAX, INT32_MIN
 from ....protocol.named import NamedTuple
-from ...config.definitions import ConfigType, Fact
+from ...config.definitions import Fact
 from ...config.dynamic import check_dynamic
 from ...config.named_rules import check_named
 from ...config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from ...config.values import IN_SYNC, ConfigSource, TopicConfig
+from ...config.values import IN_SYNC, TopicConfig
 from ...errors import ConfigError, Refused
 from ...logs import levels
-from ...metadata.log import TOPIC as METADATA_TOPIC
 from ...metadata.named_configs import is_broker
+from ...metadata.topic_records import config_records
 from ...metadata.topics import check_name
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def check_changes(context: RequestContext, kind: int, name: str, changes: Sequen
     """
     behaviour = context.broker.profile.behaviour
     _check_changes(changes, behaviour, is_whole=False)
-    _check_kind(kind, behaviour, is_whole=False)
+    check_kind(kind, behaviour, is_whole=False)
     if kind == BROKER and name:
         _check_node(context, name)
     refused = unknown_operation(changes)
@@ -136,7 +137,7 @@ def replace(
     behaviour = context.broker.profile.behaviour
     changes = [Change(key, SET, value) for key, value in configs]
     _check_changes(changes, behaviour, is_whole=True)
-    _check_kind(kind, behaviour, is_whole=True)
+    check_kind(kind, behaviour, is_whole=True)
     if kind == BROKER and name:
         _check_node(context, name)
     listed = {key for key, _ in configs}
@@ -154,32 +155,18 @@ def _check_changes(changes: Sequence[Change], behaviour: Behaviour, *, is_whole:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys{listed}")
     if nulls and not kraft and not is_whole:
         known = dict(enumerate(OPERATIONS))
-        raise _of_nulls(",".join(f"{known.get(change.operation, 'null')}:{change.name}" for change in nulls))
+        raise of_nulls(",".join(f"{known.get(change.operation, 'null')}:{change.name}" for change in nulls))
     if nulls:
-        raise _of_nulls(", ".join(change.name for change in nulls))
+        raise of_nulls(", ".join(change.name for change in nulls))
 
 
-def _of_nulls(listed: str) -> Refused:
+def of_nulls(listed: str) -> Refused:
+    """Returns the refusal of null values, given the listed configs."""
     return Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {listed}")
 
 
-def check_values(configs: Iterable[tuple[str, str | None]], behaviour: Behaviour) -> None:
-    """Raises Refused for a null value with ZooKeeper, which refuses the whole AlterConfigs request (without a
-    message).
-    """
-    nulls = [name for name, value in configs if value is None]
-    if nulls and not behaviour.kraft_configs:
-        raise _of_nulls(",".join(nulls))
-
-
-def check_kinds(requested_kinds: Iterable[int], behaviour: Behaviour, *, is_whole: bool) -> None:
-    """Raises Refused for an unknown resource type with ZooKeeper, which refuses the whole request."""
-    if not behaviour.kraft_configs:
-        for kind in requested_kinds:
-            _check_kind(kind, behaviour, is_whole=is_whole)
-
-
-def _check_kind(kind: int, behaviour: Behaviour, *, is_whole: bool) -> None:
+def check_kind(kind: int, behaviour: Behaviour, *, is_whole: bool) -> None:
+    """Raises Refused for a resource type whose configs the API cannot change in this release."""
     if kind not in kinds(behaviour) or (is_whole and kind == BROKER_LOGGER):
         problem = f"Unknown resource type {kind}"
         if not behaviour.kraft_configs:
@@ -331,23 +318,16 @@ def _change_broker(context: RequestContext, name: str, changes: Sequence[Change]
         if not validate_only:
             broker.named_configs.set(BROKER, name, configs, context.now_ms())
         return
-    present = context.config.dynamic(source)
-    changed: dict[str, str | None] = {key: None for key in present if key not in configs}
-    changed |= {key: value for key, value in configs.items() if present.get(key) != value}
-    if validate_only or not changed:
+    records = config_records(BROKER, str(context.node_id) if name else "", context.config.dynamic(source), configs)
+    if validate_only or not records:
         return
-    resource_name = str(context.node_id) if name else ""
-    records = [
-        ConfigRecord(resource_type=BROKER, resource_name=resource_name, name=key, value=value)
-        for key, value in changed.items()
-    ]
     broker.metadata_log.append(records, context.now_ms())
-    for key, value in changed.items():
-        broker.config.set_dynamic(key, value, source, context.node_id)
+    for record in records:
+        broker.config.set_dynamic(record.name, record.value, source, context.node_id)
     broker.config.log_inert(configs)
     broker.topics.reconfigure()
     broker.reconfigure_groups()
-    if IN_SYNC in changed and broker.features.eligible_leaders:
+    if broker.features.eligible_leaders and any(record.name == IN_SYNC for record in records):
         broker.topology.clear_eligible()
     broker.topology.catch_up()
     broker.on_reconfigured()

@@ -22,6 +22,7 @@ from ....protocol.messages.share.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
 )
+from ....protocol.messages.share.parts import StateResult
 from ....protocol.messages.share.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
 from ....protocol.messages.share.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
@@ -33,10 +34,11 @@ from ....protocol.messages.share.write_share_group_state import (
 )
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
+from ...groups.share.state import SharePartitionKey
 from ...metadata.topics import SHARE_STATE_TOPIC
 from ...security.authorizer import REFUSAL_TEXTS
+from ...share.records import decoded, encoded
 from ...share.state_coordinator import StateCoordinator, StateWrite, Submitted
-from ...share.values import SharePartitionKey, StateBatch
 
 WRITE_ENTRIES = 20  # entries of a cooperative step for each record
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -91,19 +93,12 @@ def _initialize(state: StateCoordinator, key: SharePartitionKey, data: Any) -> t
 
 def _read(state: StateCoordinator, key: SharePartitionKey, data: Any) -> tuple[dict[str, Any], Submitted | None]:
     found, submitted = state.read(key, data.leader_epoch)
-    made = ReadShareGroupStateResponse.ReadStateResult.PartitionResult.StateBatch
-    batches = [
-        made(first_offset=b.first, last_offset=b.last, delivery_state=int(b.state), delivery_count=b.delivery_count)
-        for b in found.batches
-    ]
-    fields = {"state_epoch": found.state_epoch, "start_offset": found.start_offset, "state_batches": batches}
-    return fields, submitted
+    batches = encoded(found.batches)
+    return {"state_epoch": found.state_epoch, "start_offset": found.start_offset, "state_batches": batches}, submitted
 
 
 def _write(state: StateCoordinator, key: SharePartitionKey, data: Any) -> tuple[dict[str, Any], Submitted | None]:
-    batches = tuple(
-        StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in data.state_batches
-    )
+    batches = decoded(data.state_batches)
     change = StateWrite(data.state_epoch, data.leader_epoch, data.start_offset, data.delivery_complete_count, batches)
     return {}, state.write(key, change)
 
@@ -125,10 +120,7 @@ def _summary(state: StateCoordinator, key: SharePartitionKey, data: Any) -> tupl
 
 
 _RESULTS: dict[type, type] = {
-    InitializeShareGroupStateResponse: InitializeShareGroupStateResponse.InitializeStateResult,
     ReadShareGroupStateResponse: ReadShareGroupStateResponse.ReadStateResult,
-    WriteShareGroupStateResponse: WriteShareGroupStateResponse.WriteStateResult,
-    DeleteShareGroupStateResponse: DeleteShareGroupStateResponse.DeleteStateResult,
     ReadShareGroupStateSummaryResponse: ReadShareGroupStateSummaryResponse.ReadStateSummaryResult,
 }
 _EMPTY: dict[type, dict[str, Any]] = {
@@ -139,7 +131,7 @@ _EMPTY: dict[type, dict[str, Any]] = {
 
 async def _handled(request: Any, response: Any, handle: Handle, context: RequestContext) -> Any:
     """Handles each partition of a request, and waits for the writes after the last one."""
-    made: Any = _RESULTS[response]
+    made: Any = _RESULTS.get(response, StateResult)
     is_allowed = context.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     needs_partitions = response is not InitializeShareGroupStateResponse
     if is_allowed and (
@@ -153,8 +145,7 @@ async def _handled(request: Any, response: Any, handle: Handle, context: Request
     for topic in request.topics:
         partitions: list[Any] = []
         for data in topic.partitions:
-            if context.is_due(WRITE_ENTRIES):
-                await context.next_step()
+            await context.step(WRITE_ENTRIES)
             key = SharePartitionKey(request.group_id, topic.topic_id, data.partition)
             result = made.PartitionResult(partition=data.partition, **_EMPTY.get(response, {}))
             try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ...primitives import Int16, Int32, Text, Uuid
+from ...primitives import Int32, Text, Uuid
 from ...schema import group, message
+from .parts import StateResult
 
 
 @message(api_key=86, versions="0", flexible="0+")
@@ -23,15 +24,4 @@ class DeleteShareGroupStateRequest:
 
 @message(api_key=86, versions="0", flexible="0+")
 class DeleteShareGroupStateResponse:
-    results: list[DeleteStateResult]
-
-    @group
-    class DeleteStateResult:
-        topic_id: Uuid
-        partitions: list[PartitionResult]
-
-        @group
-        class PartitionResult:
-            partition: Int32
-            error_code: Int16 = 0
-            error_message: Text | None = None
+    results: list[StateResult]

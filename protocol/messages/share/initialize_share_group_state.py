@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ...primitives import Int16, Int32, Int64, Text, Uuid
+from ...primitives import Int32, Int64, Text, Uuid
 from ...schema import group, message
+from .parts import StateResult
 
 
 @message(api_key=83, versions="0", flexible="0+")
@@ -25,15 +26,4 @@ class InitializeShareGroupStateRequest:
 
 @message(api_key=83, versions="0", flexible="0+")
 class InitializeShareGroupStateResponse:
-    results: list[InitializeStateResult]
-
-    @group
-    class InitializeStateResult:
-        topic_id: Uuid
-        partitions: list[PartitionResult]
-
-        @group
-        class PartitionResult:
-            partition: Int32
-            error_code: Int16 = 0
-            error_message: Text | None = None
+    results: list[StateResult]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ...primitives import Int8, Int16, Int32, Int64, Text, Uuid
+from ...primitives import Int32, Int64, Text, Uuid
 from ...schema import field, group, message
+from .parts import StateBatch, StateResult
 
 
 @message(api_key=85, versions="0-1", flexible="0+")
@@ -25,25 +26,7 @@ class WriteShareGroupStateRequest:
             delivery_complete_count: Int32 = field("1+", default=-1, ignorable=True)
             state_batches: list[StateBatch]
 
-            @group
-            class StateBatch:
-                first_offset: Int64
-                last_offset: Int64
-                delivery_state: Int8
-                delivery_count: Int16
-
 
 @message(api_key=85, versions="0-1", flexible="0+")
 class WriteShareGroupStateResponse:
-    results: list[WriteStateResult]
-
-    @group
-    class WriteStateResult:
-        topic_id: Uuid
-        partitions: list[PartitionResult]
-
-        @group
-        class PartitionResult:
-            partition: Int32
-            error_code: Int16 = 0
-            error_message: Text | None = None
+    results: list[StateResult]

@@ -22,7 +22,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.broker import Embedded
-from ottla.broker.config.control_access import ControlAccess, checked_token, given_token, server_context
+from ottla.broker.config.control_access import checked_token, given_token, server_context
+from ottla.broker.config.serve_options import ControlOptions
 from ottla.broker.control.access import MAX_SESSIONS, Access
 from ottla.broker.control.openapi import document
 from ottla.broker.control.route import BASE
@@ -182,7 +183,7 @@ def test_any_other_address_gets_a_token() -> None:
 
 
 def test_routes_of_monitoring_are_open_by_a_flag() -> None:
-    closed, opened = Access(ControlAccess(TOKEN)), Access(ControlAccess(TOKEN, opens_metrics=True))
+    closed, opened = Access(ControlOptions(token=TOKEN)), Access(ControlOptions(token=TOKEN, opens_metrics=True))
     for route in ("/metrics", "/health", "/ready"):
         assert closed.refusal(route, {}, {}) and opened.refusal(route, {}, {}) is None
     for route in ("/v1/health", "/v1/topics", "/", None):
@@ -266,7 +267,7 @@ def test_login_leads_to_no_other_site(visitor: Visitor, wanted: str) -> None:
 
 
 def test_sessions_are_bounded() -> None:
-    access = Access(ControlAccess(TOKEN), port=1)
+    access = Access(ControlOptions(token=TOKEN), port=1)
     cookies = [{access.cookie: access.begin(TOKEN) or ""} for _ in range(MAX_SESSIONS + 2)]
     assert [access.has_session(one) for one in cookies[:3]] == [False, False, True]
     assert access.has_session(cookies[-1]) and not access.has_session({access.cookie: TOKEN})
@@ -287,7 +288,7 @@ def test_token_comes_from_a_file_or_the_environment(tmp_path: Path) -> None:
     flags = [*FLAGS, "--control", "127.0.0.1:0"]
     for more, variables in (([], {"OTTLA_CONTROL_TOKEN": TOKEN}), (["--control-token-file", str(file)], environ)):
         options = parse_serve([*flags, *more], variables)[0]
-        assert options.control_access.token == TOKEN
+        assert options.control is not None and options.control.token == TOKEN
         assert TOKEN not in repr(options)
 
 

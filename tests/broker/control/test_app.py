@@ -14,10 +14,10 @@ import pytest
 from msgspec import UNSET, Meta, UnsetType
 from structlog.testing import capture_logs
 
+from ottla.broker.config.serve_options import ControlOptions
 from ottla.broker.control import app
 from ottla.broker.control.app import ControlServer, start_control
-from ottla.broker.control.models.general import Nothing, OpenApi
-from ottla.broker.control.models.parts import Bytes, Model
+from ottla.broker.control.models.parts import Bytes, Model, Nothing, OpenApi
 from ottla.broker.control.plane import Plane
 from ottla.broker.control.refusal import Refusal
 from ottla.broker.control.route import Call, Route
@@ -74,7 +74,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ControlServer
     monkeypatch.setattr(app, "STOP_SECONDS", 0.01)
     given = app.application
     monkeypatch.setattr(app, "application", lambda plane: given(plane, ROUTES))
-    running = await start_control(UNKNOWN_CLIENT)
+    running = await start_control(UNKNOWN_CLIENT, ControlOptions())
     yield running
     await running.stop()
 
@@ -243,7 +243,7 @@ async def test_restore_is_completed_when_the_control_plane_stops(
             done.set()
 
     operations: Any = Slow()
-    server = await start_control(operations)
+    server = await start_control(operations, ControlOptions())
     waiting = asyncio.ensure_future(status_and_json(http.post(server.url + "/v1/state/reset")))
     async with asyncio.timeout(PATIENCE_S):
         await begun.wait()

@@ -14,11 +14,13 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from ottla.broker.clock import SystemClock
+from ottla.broker.config.serve_options import ControlOptions
 from ottla.broker.control import acts, plane, steering
+from ottla.broker.control.access import Access
 from ottla.broker.control.app import application
 from ottla.broker.control.openapi import document
 from ottla.broker.control.plane import Plane
-from ottla.broker.control.route import BASE
+from ottla.broker.control.route import BASE, Call, RouteTable
 from ottla.broker.control.routes import ROUTES
 from ottla.broker.faults.actions import ACTIONS
 from ottla.protocol.messages.topics.metadata import MetadataRequest
@@ -42,11 +44,27 @@ def test_document_is_valid_openapi_and_has_all_routes(stride: int) -> None:
     }
     routed = {
         (route.method, route.resource.canonical, route.name)
-        for route in application(Plane(UNKNOWN_CLIENT)).router.routes()
+        for route in application(Plane(UNKNOWN_CLIENT, ControlOptions(), Access(ControlOptions()))).router.routes()
         if route.resource and route.method != "HEAD" and route.resource.canonical.startswith(BASE + "/")
     }
     assert documented == routed
     assert len(documented) == len(ROUTES) and all(path.startswith(BASE + "/") for _, path, _ in documented)
+
+
+def test_route_table_takes_names_summaries_and_refusals_from_functions_and_paths() -> None:
+    table = RouteTable()
+
+    @table.add("GET", "/topics/{topic}", None)
+    async def get_one_topic(plane: Plane, call: Call) -> Any:
+        """One topic.
+
+        More of it.
+        """
+
+    table.add("GET", "/topics", None)(get_one_topic)
+    found = [(route.name, route.summary, route.refusals) for route in table.routes]
+    assert found == [("getOneTopic", "One topic", (404, 409)), ("getOneTopic", "One topic", (409,))]
+    assert table.routes[0].act is get_one_topic
 
 
 async def topics_and_records(api: Api) -> None:

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from ottla.broker import message_parts
-from ottla.broker.faults import Faults
+from ottla.broker.faults.rule_set import Faults
 from ottla.broker.message_parts import Place
-from ottla.broker.network.router import ROUTES, apis_of
+from ottla.broker.network.router import apis_of
 from ottla.broker.releases.profiles import own_profile
 from ottla.broker.testing.faults import FaultsView
 from ottla.protocol.primitives import ZERO_UUID, Array, Blob
 from ottla.protocol.schema import Group, Value, empty_value, group_of
 from ottla_testing.broker.harness import Broker, Client, running
+from ottla_testing.broker.routes import ROUTES
 from ottla_testing.each import each
 
 SERVED = apis_of(own_profile(), telemetry=True, unstable=True).served

@@ -18,10 +18,12 @@ import pytest
 import structlog
 
 from ottla.broker import message_parts
-from ottla.broker.faults import Faults, Rule, actions
+from ottla.broker.faults import actions
+from ottla.broker.faults.rule_set import Faults
+from ottla.broker.faults.rules import Rule
 from ottla.broker.logs import get_logger
 from ottla.broker.message_parts import Place
-from ottla.broker.network.router import ROUTES, apis_of
+from ottla.broker.network.router import apis_of
 from ottla.broker.releases.profiles import own_profile
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.schema import Value, group_of
@@ -37,6 +39,7 @@ from ottla_testing.broker.harness import (
     running,
     values,
 )
+from ottla_testing.broker.routes import ROUTES
 from ottla_testing.protocol.values import random_value
 
 SERVED = apis_of(own_profile()).served

@@ -6,14 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.groups.classic.subscription import partitions_of
-from ottla.client.consumer.group_protocol import assignment_bytes
+from ottla.client.net.metadata import by_topic
+from ottla.protocol.consumer_protocol import assignment_bytes
 
 PARTITIONS = st.sets(st.tuples(st.text(max_size=5), st.integers(0, 2**31 - 1)), max_size=20)
 
 
 @given(PARTITIONS)
 def test_assignment_written_by_a_client_is_parsed(partitions: set[tuple[str, int]]):
-    data = assignment_bytes(partitions)
+    data = assignment_bytes(by_topic(sorted(partitions)).items())
     assert partitions_of(data) == sorted(partitions)
     for cut in range(1, len(data) - 4 * bool(partitions)):  # the user data at the end is ignored
         found = partitions_of(data[:cut])

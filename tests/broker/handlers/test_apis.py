@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.network import router
-from ottla.broker.network.router import ROUTES, apis_of
+from ottla.broker.network.router import apis_of
 from ottla.broker.releases.profiles import own_profile
 from ottla.protocol.compiler import parse
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -36,6 +36,7 @@ from ottla_testing.broker.harness import (
     records,
     running,
 )
+from ottla_testing.broker.routes import ROUTES
 from ottla_testing.each import naming, taken
 
 EVERY_API = {"ottla.client.telemetry": "true", "unstable.api.versions.enable": "true"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,13 +22,14 @@ from ottla.broker.metrics.errors import code_of, name_of, noting
 from ottla.broker.metrics.families import FAMILIES
 from ottla.broker.metrics.histogram import Histogram
 from ottla.broker.metrics.loop_lag import EVERY_SECONDS, LoopLag
-from ottla.broker.network.router import ROUTES
+from ottla.broker.network import router
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.schema import Value, empty_value, types_of
 from ottla.storage.errors import StorageError
 from ottla_testing.broker.controlling import controlled
 from ottla_testing.broker.harness import fetch, ping, response_class
 from ottla_testing.broker.metering import Scrape, scraped
+from ottla_testing.broker.routes import ROUTES
 from ottla_testing.each import each
 
 
@@ -80,9 +82,9 @@ async def test_alive_and_ready(tmp_path: Path) -> None:
 
         running = broker.running
         assert await both() == (200, 200, None)
-        running.refuse()
+        running.refuse([(None, None)])
         assert await both() == (200, 503, "no listener accepts connections")
-        running.accept()
+        running.refuse([])
         assert await both() == (200, 200, None)
         running.connections.stopping = True
         assert await both() == (200, 503, "the broker is being stopped, or restored")
@@ -184,7 +186,7 @@ def test_deleted_topics_stay_in_the_sum() -> None:
     assert topics.get("b") is None and topics.gone.messages_in == 2
     found = topics.all()
     assert (found.messages_in, found.bytes_out, found.fetch_requests) == (3, 30, 0)
-    assert all(isinstance(getattr(found, name), int) for name in TopicCounters.__slots__)
+    assert all(isinstance(getattr(found, one.name), int) for one in fields(TopicCounters))
 
 
 # --- error codes in responses
@@ -243,7 +245,8 @@ async def test_handler_exception_is_counted_by_its_code(tmp_path: Path, monkeypa
 
     async with controlled(tmp_path) as (broker, api):
         route = ROUTES[18]
-        monkeypatch.setitem(ROUTES, 18, route._replace(handler=broken))
+        changed = ROUTES | {18: route._replace(handler=broken)}
+        monkeypatch.setattr(router, "route_of", changed.__getitem__)
         broker.state.readers.clear()
         client = await broker.client()
         assert (await client.call(ping(), 3)).error_code == ErrorCode.KAFKA_STORAGE_ERROR

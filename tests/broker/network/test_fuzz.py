@@ -18,9 +18,8 @@ import structlog
 
 from ottla.broker.config.resource_types import BROKER_LOGGER
 from ottla.broker.logs import get_logger
-from ottla.broker.network.router import ROUTES
 from ottla.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
-from ottla.protocol.messages.streams.streams_group_heartbeat import KeyValue
+from ottla.protocol.messages.streams.parts import KeyValue
 from ottla.protocol.schema import Value, group_of
 from ottla_testing.broker.harness import (
     Broker,
@@ -36,6 +35,7 @@ from ottla_testing.broker.harness import (
     running,
     values,
 )
+from ottla_testing.broker.routes import ROUTES
 from ottla_testing.broker.streaming import Subtopology, joining, subtopology, topology
 from ottla_testing.protocol.values import random_value
 

@@ -17,7 +17,7 @@ from ottla.broker import logs
 from ottla.broker.errors import ConfigError
 from ottla.broker.logs import LOGGERS, REQUEST_LOGGER, Levels, get_logger, level_of, levels
 from ottla.broker.metrics.counters import RequestMetrics
-from ottla.broker.network.router import ROUTES
+from ottla.broker.network import router
 from ottla.broker.releases.loggers import kafka_logger_names, kafka_loggers
 from ottla.broker.releases.profiles import profile
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
@@ -27,6 +27,7 @@ from ottla.tools.serve import parse_serve, serve
 from ottla_testing.broker.controlling import controlled
 from ottla_testing.broker.ctl_runs import ctl_lines, refused
 from ottla_testing.broker.harness import Broker, ping, process, produce, records, running
+from ottla_testing.broker.routes import ROUTES
 
 METADATA = 3
 
@@ -68,7 +69,8 @@ async def test_handler_events_have_the_fields_of_its_request_after_a_wait(
         get_logger().warning("after", requested=context.client_id)
         return MetadataResponse(brokers=[], topics=[])
 
-    monkeypatch.setitem(ROUTES, METADATA, ROUTES[METADATA]._replace(handler=talkative))
+    changed = ROUTES | {METADATA: ROUTES[METADATA]._replace(handler=talkative)}
+    monkeypatch.setattr(router, "route_of", changed.__getitem__)
     async with running(tmp_path) as broker:
         broker.state.readers.clear()
         clients = [await broker.client() for _ in range(2)]
@@ -236,7 +238,7 @@ async def fetch_once(port: int) -> None:
 
 def test_unknown_log_levels_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = ["debug", "broker_state=Warn", "kafka.request.logger=INFO"]
-    options, _ = parse_serve(["--data-dir", "d", *(word for text in texts for word in ("--log-level", text))], {})
+    options, *_ = parse_serve(["--data-dir", "d", *(word for text in texts for word in ("--log-level", text))], {})
     assert options.log_levels == (
         ("root", "DEBUG"),
         ("ottla.broker.broker_state", "WARN"),

@@ -14,9 +14,9 @@ from ottla.broker.context import RequestContext
 from ottla.broker.network.large_requests import LargeRequestRunner, LargeResponseRunner
 from ottla.broker.network.metered_runner import MeteredRunner
 from ottla.broker.network.request_runner import HandlerRunner, Recipient, RequestRunner, WrappingRunner
-from ottla.broker.network.router import ROUTES
 from ottla.protocol.errors import ProtocolViolation
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsResponse
+from ottla_testing.broker.routes import ROUTES
 
 ROUTE = ROUTES[18]
 HEADER = b"\0\0\0\7"

@@ -6,12 +6,12 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from ottla.broker.network.router import ROUTES
 from ottla.protocol.messages.records.produce import ProduceRequest
 from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
 from ottla.protocol.schema import empty_value
 from ottla_testing.broker.harness import response_class, running
 from ottla_testing.broker.quota_cases import set_quotas
+from ottla_testing.broker.routes import ROUTES
 
 # APIs whose responses have no such field.
 WITHOUT = {"DescribeQuorum", "SaslHandshake", "SaslAuthenticate", "WriteTxnMarkers"}

@@ -16,7 +16,6 @@ from ottla.broker.config.definitions import OWN_FACTS, facts
 from ottla.broker.config.log_config import log_config
 from ottla.broker.config.values import Config, TopicConfig
 from ottla.broker.errors import ConfigError
-from ottla.broker.network.router import ROUTES
 from ottla.broker.releases.profiles import BEHAVIOUR_NAMES, PROFILE_NAMES, RELEASES, profile
 from ottla.protocol.compiler import parse
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -25,6 +24,7 @@ from ottla.protocol.messages.configs.describe_configs import DescribeConfigsRequ
 from ottla.protocol.schema import Versions, empty_value, spec
 from ottla.storage.producers.producer_state import RuleOutcome
 from ottla_testing.broker.harness import Broker, Closed, frame, options, ping, read_response, running
+from ottla_testing.broker.routes import ROUTES
 from ottla_testing.each import each
 
 UNLIMITED = 2**63 - 1

@@ -12,7 +12,7 @@ import re
 
 import pytest
 
-from ottla.broker.network.router import ROUTES, apis_of
+from ottla.broker.network.router import apis_of
 from ottla.broker.network.unserved import why_not_served
 from ottla.broker.releases.profiles import (
     BEHAVIOUR_NAMES,
@@ -33,6 +33,7 @@ from ottla.tools import serve
 from ottla.tools.release_table import markdown
 from ottla_testing import ROOT
 from ottla_testing.broker.release_columns import BEFORE_1, COLUMNS, FROM_3_6, FROM_4
+from ottla_testing.broker.routes import ROUTES
 from ottla_testing.each import each
 
 # Valid versions in Apache's definitions: 2.8.2, 3.0.2, 3.9.1, 4.0.0, 4.1.1, 4.3.1, 4.4.0.

@@ -12,7 +12,6 @@ from typing import cast
 
 import pytest
 
-from ottla.broker.network.router import ROUTES
 from ottla_testing.broker.authorization_admin_cases import EVERY_ADMIN
 from ottla_testing.broker.authorization_cases import Case, Right, World, shown, world_of
 from ottla_testing.broker.authorization_group_cases import EVERY_GROUP
@@ -21,6 +20,7 @@ from ottla_testing.broker.authorization_streams_cases import EVERY_STREAMS
 from ottla_testing.broker.authorization_topic_cases import EVERY_TOPIC
 from ottla_testing.broker.denying_authorizer import Denying
 from ottla_testing.broker.harness import running
+from ottla_testing.broker.routes import ROUTES
 from ottla_testing.each import each
 
 CONFIGS = {

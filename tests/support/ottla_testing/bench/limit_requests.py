@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ottla.broker.network.router import ROUTES
 from ottla.protocol.compiler import builder, step_parser
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.headers import request_header
 from ottla.protocol.primitives import Array, Blob, Fixed, Nullable, UuidLeaf, request_items_max
 from ottla.protocol.records import steps
 from ottla.protocol.schema import Group, default_of, empty_value, group_of
+from ottla_testing.broker.routes import ROUTES
 
 REQUEST_BYTES = 1_000_000
 STRING_BYTES = 32_767  # the longest string that a request may have

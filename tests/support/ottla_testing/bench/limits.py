@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ottla.broker.network.router import ROUTES
 from ottla.protocol.compiler import build
 from ottla.protocol.headers import request_header
 from ottla.protocol.messages.configs.alter_client_quotas import AlterClientQuotasRequest
@@ -41,6 +40,7 @@ from ottla.protocol.records.compression import Codec
 from ottla_testing.bench import limit_requests, peers
 from ottla_testing.bench.limit_requests import GROUPS, TOPICS, WIDE, WIDE_PARTITIONS, Shape
 from ottla_testing.bench.raw import BenchError, Connection, frame
+from ottla_testing.broker.routes import ROUTES
 
 NAMES = ("limits",)
 LOOP_MS_MAX = 50

@@ -216,9 +216,9 @@ def noting() -> Figures:
 
     from ottla.broker.metrics.counters import RequestMetrics
     from ottla.broker.network.request_log import note_request
-    from ottla.broker.network.router import ROUTES
     from ottla.protocol.messages.records.produce import ProduceResponse
     from ottla.storage.log.results import Appended
+    from ottla_testing.broker.routes import ROUTES
 
     topic = ProduceResponse.TopicProduceResponse
     partitions = [topic.PartitionProduceResponse(index=0, error_code=0, base_offset=1)]
