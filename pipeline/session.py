@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,9 +56,7 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
 def register(spark: SparkSession) -> None:
     """Registers `ottla_log`, `ottla_batches` and `ottla` with a session. Needed if Spark does not find the modules
     `pyspark_ottla...` itself, as in an editable install."""
-    from .sources.batches import BatchesSource
-    from .sources.log import LogSource
-    from .sources.wire import WireSource
+    from .sources.source import BatchesSource, LogSource, WireSource
 
     if spark in _registered:
         return
@@ -122,25 +120,32 @@ def variables(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str,
 def _undisturbed() -> Iterator[None]:
     """Delays the first Ctrl-C until the JVM has started; a second one interrupts at once. PySpark would abandon a
     starting JVM, which then runs forever, since no process reads its port."""
+    with first_interrupt_noted() as is_pressed:
+        yield
+    if is_pressed():
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def first_interrupt_noted() -> Iterator[Callable[[], bool]]:
+    """Yields a function that returns whether Ctrl-C was pressed, which has no other effect. A second Ctrl-C has its
+    previous effect."""
+    pressed = threading.Event()
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield
+        yield pressed.is_set
         return
-    pressed: list[int] = []
 
     def note(number: int, frame: Any) -> None:
-        if pressed:
-            before(number, frame)
-        pressed.append(number)
+        pressed.set()
+        signal.signal(signal.SIGINT, before)
 
     signal.signal(signal.SIGINT, note)
     try:
-        yield
+        yield pressed.is_set
     finally:
         if signal.getsignal(signal.SIGINT) is note:  # a context that was started has its own handler
             signal.signal(signal.SIGINT, before)
-    if pressed:
-        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -8,146 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from random import Random
-from types import TracebackType
 from typing import Any
 
-from ..consumer.group_offsets import OffsetAndMetadata
-from ..consumer.list_offsets import FoundOffset
+from ..consumer.group_offsets import OffsetAndMetadata as OffsetAndMetadata
+from ..consumer.list_offsets import EARLIEST as EARLIEST
+from ..consumer.list_offsets import LATEST as LATEST
+from ..consumer.list_offsets import FoundOffset as FoundOffset
 from ..net.cluster import Cluster
 from ..net.errors import ClientError
-from ..net.metadata import Node
 from ..net.options import ClientOptions, field_values
-from .acls import AclCalls
-from .calls import Calls, checked
+from .calls import Calls
+from .calls import checked as checked
 from .cluster import ClusterCalls
 from .configs import ConfigCalls
+from .configs import quota_entity as quota_entity
 from .groups import GroupCalls
-from .logs import EARLIEST, EARLIEST_LOCAL, HIGH_WATERMARK, LATEST, LATEST_TIERED, MAX_TIMESTAMP, LogCalls
-from .quotas import QuotaCalls, quota_entity
-from .tokens import DelegationToken, TokenCalls
+from .logs import EARLIEST_LOCAL as EARLIEST_LOCAL
+from .logs import HIGH_WATERMARK as HIGH_WATERMARK
+from .logs import LATEST_TIERED as LATEST_TIERED
+from .logs import MAX_TIMESTAMP as MAX_TIMESTAMP
+from .logs import LogCalls
+from .security import DelegationToken as DelegationToken
+from .security import SecurityCalls
 from .topics import TopicCalls
 from .transactions import TransactionCalls
-from .types import (
-    ANY_NAME,
-    CLASSIC,
-    CONSUMER,
-    SHARE,
-    STREAMS,
-    AclBinding,
-    AclFilter,
-    AclOperation,
-    AclResourceType,
-    AnyName,
-    ClusterDescription,
-    ConfigChange,
-    ConfigEntry,
-    ConfigOperation,
-    ConfigResource,
-    ConfigSource,
-    ConfigSynonym,
-    ConfigType,
-    CreatedTopic,
-    ElectionType,
-    Features,
-    FeatureUpdate,
-    GroupDescription,
-    GroupListing,
-    LogDir,
-    LogDirPartition,
-    MemberDescription,
-    MemberTasks,
-    NewPartitions,
-    NewTopic,
-    PartitionDescription,
-    PatternType,
-    PermissionType,
-    ProducerState,
-    Quorum,
-    QuorumReplica,
-    QuotaEntity,
-    Reassignment,
-    Replica,
-    ResourceType,
-    ScramCredential,
-    ScramDeletion,
-    ScramMechanism,
-    ScramUpsertion,
-    ShareOffset,
-    TopicDescription,
-    TopicListing,
-    TransactionDescription,
-    TransactionListing,
-    UpgradeType,
-    VersionRange,
-)
-from .users import UserCalls
-
-__all__ = [
-    "ANY_NAME",
-    "CLASSIC",
-    "CONSUMER",
-    "EARLIEST",
-    "EARLIEST_LOCAL",
-    "HIGH_WATERMARK",
-    "LATEST",
-    "LATEST_TIERED",
-    "MAX_TIMESTAMP",
-    "SHARE",
-    "STREAMS",
-    "AclBinding",
-    "AclFilter",
-    "AclOperation",
-    "AclResourceType",
-    "Admin",
-    "AnyName",
-    "ClusterDescription",
-    "ConfigChange",
-    "ConfigEntry",
-    "ConfigOperation",
-    "ConfigResource",
-    "ConfigSource",
-    "ConfigSynonym",
-    "ConfigType",
-    "CreatedTopic",
-    "DelegationToken",
-    "ElectionType",
-    "FeatureUpdate",
-    "Features",
-    "FoundOffset",
-    "GroupDescription",
-    "GroupListing",
-    "LogDir",
-    "LogDirPartition",
-    "MemberDescription",
-    "MemberTasks",
-    "NewPartitions",
-    "NewTopic",
-    "Node",
-    "OffsetAndMetadata",
-    "PartitionDescription",
-    "PatternType",
-    "PermissionType",
-    "ProducerState",
-    "Quorum",
-    "QuorumReplica",
-    "QuotaEntity",
-    "Reassignment",
-    "Replica",
-    "ResourceType",
-    "ScramCredential",
-    "ScramDeletion",
-    "ScramMechanism",
-    "ScramUpsertion",
-    "ShareOffset",
-    "TopicDescription",
-    "TopicListing",
-    "TransactionDescription",
-    "TransactionListing",
-    "UpgradeType",
-    "VersionRange",
-    "checked",
-    "quota_entity",
-]
+from .types import *  # noqa: F403  # the parameters and results, which applications import from here
 
 
 class Admin(
@@ -156,10 +41,7 @@ class Admin(
     LogCalls,
     GroupCalls,
     TransactionCalls,
-    AclCalls,
-    QuotaCalls,
-    UserCalls,
-    TokenCalls,
+    SecurityCalls,
     ClusterCalls,
 ):
     """Describes and changes a cluster.
@@ -206,7 +88,5 @@ class Admin(
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()

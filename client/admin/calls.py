@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ...protocol.errors import ErrorCode
 from ..net.cluster import GROUP, NO_NODE, Cluster
@@ -18,6 +18,7 @@ from ..net.errors import ClientClosed, ClientError, ConnectionLost, KafkaError, 
 
 K = TypeVar("K")
 R = TypeVar("R")
+Results: TypeAlias = dict[K, R | ClientError]
 Send = Callable[[Connection, list[K]], Awaitable[Mapping[K, R | ClientError]]]
 Targets = tuple[dict[Connection, list[K]], dict[K, ClientError]]  # keys by connection, and errors of keys without one
 Route = Callable[[list[K], Mapping[K, ClientError]], Awaitable[Targets[K]]]
@@ -49,17 +50,22 @@ COORDINATOR_RETRIES = COORDINATOR_MOVED | {
 ANY_RETRIES = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE})
 
 
-def failure(code: int, message: str | None = None) -> KafkaError | None:
-    """Returns the error of an error code, or None for code 0."""
-    return KafkaError(code, message or None) if code else None
+def failure(result: Any) -> KafkaError | None:
+    """Returns the error in a response or in a part of one, or None without an error."""
+    return KafkaError(result.error_code, getattr(result, "error_message", None) or None) if result.error_code else None
 
 
-def of_one(results: Mapping[Any, R | ClientError]) -> R:
-    """Returns the only result. Raises it if it is an error."""
-    (result,) = results.values()
-    if isinstance(result, ClientError):
-        raise result
-    return result
+def missing() -> KafkaError:
+    """Returns the error of a key that a response does not have."""
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response does not have this key")
+
+
+async def requested(connection: Connection, request: Any, version: int | None = None) -> Any:
+    """Sends a request and returns the response. Raises ClientError, also for the error of the whole response."""
+    response = await connection.request(request, version)
+    if (wrong := failure(response)) is not None:
+        raise wrong
+    return response
 
 
 def checked(results: Mapping[K, R | ClientError]) -> dict[K, R]:
@@ -77,6 +83,11 @@ class Calls:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+
+    @property
+    def timeout_ms(self) -> int:
+        """The timeout that a broker gets for a request."""
+        return self.cluster.options.request_timeout_ms
 
     # Routes
 
@@ -155,6 +166,21 @@ class Calls:
             return _sorted_out(zip(left, found, strict=True))
 
         return await self.each(groups, send, route, COORDINATOR_RETRIES, timeout_s)
+
+    async def one(
+        self,
+        send: Callable[[Connection], Awaitable[R]],
+        timeout_s: float | None,
+        route: Callable[[list[str], Send[str, R], float | None], Awaitable[dict[str, R | ClientError]]] | None = None,
+        key: str = "",
+    ) -> R:
+        """Returns the only result of a call: of one to any broker, or by a route such as `at_coordinators` with the
+        group as the key. Raises ClientError."""
+
+        async def send_one(connection: Connection, keys: list[str]) -> dict[str, R]:
+            return {key: await send(connection)}
+
+        return checked(await (route or self.at_any)([key], send_one, timeout_s))[key]
 
     async def _connected(self, by_node: Mapping[int, list[K]]) -> Targets[K]:
         """Opens the connections to nodes concurrently; NO_NODE means any broker."""
@@ -238,8 +264,7 @@ class Calls:
             except ClientError as error:
                 outcomes.update(dict.fromkeys(keys, error))
                 return
-            missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response does not have this key")
-            outcomes.update({key: found.get(key, missing) for key in keys})
+            outcomes.update({key: found.get(key, missing()) for key in keys})
 
         tasks = [asyncio.ensure_future(call(connection, keys)) for connection, keys in targets.items()]
         try:
@@ -248,15 +273,21 @@ class Calls:
             for task in tasks:
                 task.cancel()
 
+    def node_of(self, connection: Connection) -> int:
+        """Returns the node id of a connection's broker, or -1."""
+        address = connection.host, connection.port
+        return next((n.node_id for n in self.cluster.nodes.values() if (n.host, n.port) == address), -1)
+
     async def nodes(self, timeout_s: float | None) -> list[int]:
         """Fetches the node ids of the brokers. Raises ClientError."""
-
-        async def send(connection: Connection, keys: list[str]) -> dict[str, Any]:
-            await self.cluster.metadata([])
-            return dict.fromkeys(keys)
-
-        of_one(await self.at_any(["nodes"], send, timeout_s))
+        await self.one(lambda _: self.cluster.metadata([]), timeout_s)
         return sorted(self.cluster.nodes)
+
+
+class Caller:
+    """The base class of the calls on one subject, which `Admin` combines."""
+
+    _calls: Calls
 
 
 def _sorted_out(found: Iterable[tuple[K, Connection | BaseException]]) -> Targets[K]:

@@ -16,8 +16,8 @@ from ...protocol.messages.cluster.unregister_broker import UnregisterBrokerReque
 from ...protocol.messages.cluster.update_features import UpdateFeaturesRequest
 from ..net.connection import SOFTWARE, Connection
 from ..net.errors import ClientError, KafkaError, UnsupportedVersion
-from .calls import Calls, failure, of_one
-from .logs import by_topic
+from ..net.metadata import by_topic, partitions_in
+from .calls import Caller, failure, missing, requested
 from .types import (
     ElectionType,
     Features,
@@ -36,10 +36,8 @@ METADATA_PARTITION = ("__cluster_metadata", 0)
 Outcomes = dict[TopicPartition, ClientError | None]
 
 
-class ClusterCalls:
+class ClusterCalls(Caller):
     """The cluster calls of `Admin`."""
-
-    _calls: Calls
 
     async def serves(self, api_key: int) -> bool:
         """Returns whether the broker that the client is connected to serves an API. Raises ConnectionLost."""
@@ -59,7 +57,7 @@ class ClusterCalls:
         """
         wanted = None if partitions is None else list(partitions)
 
-        async def send(connection: Connection, keys: list[str]) -> dict[str, Outcomes | ClientError]:
+        async def send(connection: Connection) -> Outcomes:
             version = connection.version_of(ElectLeadersRequest)
             if election != ElectionType.PREFERRED and version < ELECT_UNCLEAN:
                 raise UnsupportedVersion("the broker (before Kafka 2.4) elects preferred leaders only")
@@ -68,21 +66,21 @@ class ClusterCalls:
             request = ElectLeadersRequest(
                 election_type=election if version >= ELECT_UNCLEAN else ElectionType.PREFERRED,
                 topic_partitions=None if wanted is None else some,
-                timeout_ms=self._calls.cluster.options.request_timeout_ms,
+                timeout_ms=self._calls.timeout_ms,
             )
-            response = await connection.request(request, version)
+            response = await requested(connection, request, version)
             outcomes: Outcomes = {
-                (topic.topic, one.partition_id): failure(one.error_code, one.error_message)
+                (topic.topic, one.partition_id): failure(one)
                 for topic in response.replica_election_results
                 for one in topic.partition_result
             }
             if wanted is None:
                 outcomes = {where: error for where, error in outcomes.items() if not _is_needless(error)}
-            return dict.fromkeys(keys, failure(response.error_code) or outcomes)
+            return outcomes
 
         if wanted == []:
             return {}
-        return of_one(await self._calls.at_controller(["leaders"], send, timeout_s))
+        return await self._calls.one(send, timeout_s, self._calls.at_controller)
 
     async def alter_partition_reassignments(
         self,
@@ -103,30 +101,16 @@ class ClusterCalls:
                     "the broker (before Kafka 4.0) cannot forbid a change of the replication factor"
                 )
             cls = AlterPartitionReassignmentsRequest.ReassignableTopic
-            topics = [
-                cls(
-                    name=name,
-                    partitions=[
-                        cls.ReassignablePartition(partition_index=number, replicas=_listed(targets[name, number]))
-                        for number in numbers
-                    ],
-                )
-                for name, numbers in by_topic(left).items()
-            ]
+            make = cls.ReassignablePartition
+            parts = by_topic((name, make(partition_index=n, replicas=_listed(targets[name, n]))) for name, n in left)
+            topics = [cls(name=name, partitions=some) for name, some in parts.items()]
             request = AlterPartitionReassignmentsRequest(
-                timeout_ms=self._calls.cluster.options.request_timeout_ms,
+                timeout_ms=self._calls.timeout_ms,
                 allow_replication_factor_change=allow_replication_factor_change,
                 topics=topics,
             )
-            response = await connection.request(request, version)
-            wrong = failure(response.error_code, response.error_message)
-            if wrong is not None:
-                return dict.fromkeys(left, wrong)
-            return {
-                (topic.name, one.partition_index): failure(one.error_code, one.error_message)
-                for topic in response.responses
-                for one in topic.partitions
-            }
+            response = await requested(connection, request, version)
+            return {where: failure(one) for where, one in partitions_in(response.responses)}
 
         return await self._calls.at_controller(targets, send, timeout_s)
 
@@ -137,25 +121,13 @@ class ClusterCalls:
         cls = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
         wanted = None if partitions is None else list(by_topic(partitions).items())
         topics = None if wanted is None else [cls(name=name, partition_indexes=numbers) for name, numbers in wanted]
-
-        async def send(
-            connection: Connection, keys: list[str]
-        ) -> dict[str, dict[TopicPartition, Reassignment] | ClientError]:
-            response = await connection.request(
-                ListPartitionReassignmentsRequest(
-                    timeout_ms=self._calls.cluster.options.request_timeout_ms, topics=topics
-                )
-            )
-            found = {
-                (topic.name, one.partition_index): Reassignment(
-                    tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas)
-                )
-                for topic in response.topics
-                for one in topic.partitions
-            }
-            return dict.fromkeys(keys, failure(response.error_code, response.error_message) or found)
-
-        return of_one(await self._calls.at_controller(["reassignments"], send, timeout_s))
+        calls = self._calls
+        request = ListPartitionReassignmentsRequest(timeout_ms=calls.timeout_ms, topics=topics)
+        response = await calls.one(lambda connection: requested(connection, request), timeout_s, calls.at_controller)
+        return {
+            where: Reassignment(tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas))
+            for where, one in partitions_in(response.topics)
+        }
 
     async def alter_replica_log_dirs(
         self, targets: Mapping[Replica, str], *, timeout_s: float | None = None
@@ -164,47 +136,38 @@ class ClusterCalls:
 
         async def send(connection: Connection, left: list[Replica]) -> dict[Replica, ClientError | None]:
             cls = AlterReplicaLogDirsRequest.AlterReplicaLogDir
+            make = cls.AlterReplicaLogDirTopic
             by_path: dict[str, list[TopicPartition]] = {}
             for replica in left:
                 by_path.setdefault(targets[replica], []).append((replica.topic, replica.partition))
             dirs = [
-                cls(
-                    path=path,
-                    topics=[
-                        cls.AlterReplicaLogDirTopic(name=name, partitions=numbers)
-                        for name, numbers in by_topic(some).items()
-                    ],
-                )
+                cls(path=path, topics=[make(name=name, partitions=numbers) for name, numbers in by_topic(some).items()])
                 for path, some in by_path.items()
             ]
             response = await connection.request(AlterReplicaLogDirsRequest(dirs=dirs))
-            return {
-                Replica(topic.topic_name, one.partition_index, left[0].node_id): failure(one.error_code)
-                for topic in response.results
-                for one in topic.partitions
-            }
+            results = partitions_in(response.results, "topic_name")
+            return {Replica(*where, left[0].node_id): failure(one) for where, one in results}
 
         return await self._calls.at_any(targets, send, timeout_s, lambda replica: replica.node_id)
 
     async def describe_features(self, *, timeout_s: float | None = None) -> Features:
         """Returns the features of the cluster; none before Kafka 2.7. Raises ClientError."""
 
-        async def send(connection: Connection, keys: list[str]) -> dict[str, Features | ClientError]:
+        async def send(connection: Connection) -> Features:
             try:
                 version = connection.version_of(ApiVersionsRequest)
             except UnsupportedVersion:  # before Kafka 0.10
-                return dict.fromkeys(keys, Features({}, {}, -1))
+                return Features({}, {}, -1)
             name, release = SOFTWARE
             request = ApiVersionsRequest(client_software_name=name, client_software_version=release)
-            response = await connection.request(request, version)
+            response = await requested(connection, request, version)
             supported = {f.name: VersionRange(f.min_version, f.max_version) for f in response.supported_features}
             finalized = {
                 f.name: VersionRange(f.min_version_level, f.max_version_level) for f in response.finalized_features
             }
-            found = Features(supported, finalized, response.finalized_features_epoch)
-            return dict.fromkeys(keys, failure(response.error_code) or found)
+            return Features(supported, finalized, response.finalized_features_epoch)
 
-        return of_one(await self._calls.at_any(["features"], send, timeout_s))
+        return await self._calls.one(send, timeout_s)
 
     async def update_features(
         self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False, timeout_s: float | None = None
@@ -215,18 +178,15 @@ class ClusterCalls:
             version = connection.version_of(UpdateFeaturesRequest)
             if validate_only and version < UPDATE_VALIDATES:
                 raise UnsupportedVersion("the broker (before Kafka 3.3) cannot validate features without updating them")
-            response = await connection.request(
-                UpdateFeaturesRequest(
-                    timeout_ms=self._calls.cluster.options.request_timeout_ms,
-                    feature_updates=[_feature_update(name, updates[name], version) for name in left],
-                    validate_only=validate_only,
-                ),
-                version,
+            request = UpdateFeaturesRequest(
+                timeout_ms=self._calls.timeout_ms,
+                feature_updates=[_feature_update(name, updates[name], version) for name in left],
+                validate_only=validate_only,
             )
-            wrong = failure(response.error_code, response.error_message)
-            if wrong is not None or version >= UPDATE_IS_ATOMIC:
-                return dict.fromkeys(left, wrong)
-            return {result.feature: failure(result.error_code, result.error_message) for result in response.results}
+            response = await requested(connection, request, version)
+            if version >= UPDATE_IS_ATOMIC:
+                return dict.fromkeys(left)
+            return {result.feature: failure(result) for result in response.results}
 
         return await self._calls.at_controller(updates, send, timeout_s)
 
@@ -236,26 +196,20 @@ class ClusterCalls:
         cls = DescribeQuorumRequest.TopicData
         topics = [cls(topic_name=name, partitions=[cls.PartitionData(partition_index=number)])]
 
-        async def send(connection: Connection, keys: list[str]) -> dict[str, Quorum | ClientError]:
-            response = await connection.request(DescribeQuorumRequest(topics=topics))
-            wrong = failure(response.error_code, response.error_message)
+        async def send(connection: Connection) -> Quorum:
+            response = await requested(connection, DescribeQuorumRequest(topics=topics))
+            result = next((result for topic in response.topics for result in topic.partitions), None)
+            wrong = missing() if result is None else failure(result)
             if wrong is not None:
-                return dict.fromkeys(keys, wrong)
-            for topic in response.topics:
-                for result in topic.partitions:
-                    return dict.fromkeys(keys, failure(result.error_code, result.error_message) or _quorum(result))
-            return {}
+                raise wrong
+            return _quorum(result)
 
-        return of_one(await self._calls.at_any(["quorum"], send, timeout_s))
+        return await self._calls.one(send, timeout_s)
 
     async def unregister_broker(self, node_id: int, *, timeout_s: float | None = None) -> None:
         """Removes a stopped broker from the cluster (Kafka 2.8 and later). Raises ClientError."""
-
-        async def send(connection: Connection, left: list[int]) -> dict[int, ClientError | None]:
-            response = await connection.request(UnregisterBrokerRequest(broker_id=node_id))
-            return dict.fromkeys(left, failure(response.error_code, response.error_message))
-
-        of_one(await self._calls.at_any([node_id], send, timeout_s))
+        request = UnregisterBrokerRequest(broker_id=node_id)
+        await self._calls.one(lambda connection: requested(connection, request), timeout_s)
 
 
 def _is_needless(error: ClientError | None) -> bool:

@@ -1,4 +1,5 @@
-"""Calls of `Admin` on configs: describe and alter, each resource at the responsible broker.
+"""Calls of `Admin` on configs: describe and alter, each resource at the responsible broker; and on quotas of users,
+client ids and IPs (KIP-546, KIP-612).
 
 Owns the emulation of a change for brokers that can only replace all configs of a resource (before Kafka 2.3): the set
 configs are described first, and written again with the change. A concurrent change of another client is lost, as with
@@ -10,15 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...protocol.messages.configs.alter_client_quotas import AlterClientQuotasRequest
 from ...protocol.messages.configs.alter_configs import AlterConfigsRequest
+from ...protocol.messages.configs.describe_client_quotas import DescribeClientQuotasRequest
 from ...protocol.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ...protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ...protocol.messages.configs.list_config_resources import ListConfigResourcesRequest
 from ..net.connection import Connection
 from ..net.errors import ClientError, InvalidRequest, UnsupportedVersion
 from ..net.metadata import NO_NODE
-from .calls import Calls, failure, of_one
+from .calls import Caller, Results, failure, requested
 from .types import (
+    QUOTA_ENTITY_TYPES,
+    AnyName,
     ConfigChange,
     ConfigEntry,
     ConfigOperation,
@@ -26,20 +31,20 @@ from .types import (
     ConfigSource,
     ConfigSynonym,
     ConfigType,
+    QuotaEntity,
     ResourceType,
 )
 
 Entries = dict[str, ConfigEntry]
 Changes = Mapping[str, str | ConfigChange | None]
 DESCRIBE_HAS_SOURCES, DESCRIBE_HAS_DOCUMENTATION, LIST_BY_TYPE = 1, 3, 1
+EXACT, DEFAULT, ANY = 0, 1, 2  # how a component of a quota's entity is matched
 # Kafka 0.11 and 1.0 only return whether a value is a default: the source of others depends on the resource.
 _SOURCE_OF_OLD = {ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC, ResourceType.BROKER: ConfigSource.STATIC_BROKER}
 
 
-class ConfigCalls:
-    """The config calls of `Admin`."""
-
-    _calls: Calls
+class ConfigCalls(Caller):
+    """The calls of `Admin` on configs and quotas."""
 
     async def describe_configs(
         self,
@@ -53,9 +58,7 @@ class ConfigCalls:
         """Returns the configs of resources by name, or only those of `names` (Kafka 0.11 and later)."""
         keys = None if names is None else list(names)
 
-        async def send(
-            connection: Connection, left: list[ConfigResource]
-        ) -> dict[ConfigResource, Entries | ClientError]:
+        async def send(connection: Connection, left: list[ConfigResource]) -> Results[ConfigResource, Entries]:
             return await _describe(connection, left, keys, include_synonyms, include_documentation)
 
         return await self._calls.at_any(resources, send, timeout_s, _node_of)
@@ -105,21 +108,86 @@ class ConfigCalls:
         """
         wanted = [] if types is None else list(types)
 
-        async def send(connection: Connection, keys: list[str]) -> dict[str, list[ConfigResource] | ClientError]:
+        async def send(connection: Connection) -> list[ConfigResource]:
             version = connection.version_of(ListConfigResourcesRequest)
             request = ListConfigResourcesRequest()
             if version >= LIST_BY_TYPE:
                 request.resource_types = [int(kind) for kind in wanted]
             elif wanted != [ResourceType.CLIENT_METRICS]:
                 raise UnsupportedVersion("the broker (before Kafka 4.1) lists resources of client metrics only")
-            response = await connection.request(request, version)
-            found = [
+            response = await requested(connection, request, version)
+            return sorted(
                 ConfigResource(ResourceType(result.resource_type), result.resource_name)
                 for result in response.config_resources
-            ]
-            return dict.fromkeys(keys, failure(response.error_code) or sorted(found))
+            )
 
-        return of_one(await self._calls.at_any(["resources"], send, timeout_s))
+        return await self._calls.one(send, timeout_s)
+
+    async def describe_client_quotas(
+        self,
+        wanted: Mapping[str, str | AnyName | None] | None = None,
+        *,
+        strict: bool = False,
+        timeout_s: float | None = None,
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Returns the quotas of matching entities, by default of all (Kafka 2.6 and later).
+
+        `wanted` has a name for each type that an entity must have: None for the default, ANY_NAME for all. With
+        `strict` an entity must have no other types. Raises ClientError.
+        """
+        components = [
+            DescribeClientQuotasRequest.ComponentData(
+                entity_type=kind,
+                match_type=ANY if isinstance(name, AnyName) else DEFAULT if name is None else EXACT,
+                match=name if isinstance(name, str) else None,
+            )
+            for kind, name in (wanted or {}).items()
+        ]
+
+        request = DescribeClientQuotasRequest(components=components, strict=strict)
+        response = await self._calls.one(lambda connection: requested(connection, request), timeout_s)
+        return {
+            quota_entity({of.entity_type: of.entity_name for of in result.entity}): {
+                one.key: one.value for one in result.values
+            }
+            for result in response.entries or ()
+        }
+
+    async def alter_client_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+        timeout_s: float | None = None,
+    ) -> dict[QuotaEntity, ClientError | None]:
+        """Sets quotas of entities, or removes those with the value None (Kafka 2.6 and later)."""
+        wanted = {quota_entity(dict(entity)): change for entity, change in changes.items()}
+        cls = AlterClientQuotasRequest.EntryData
+
+        async def send(connection: Connection, left: list[QuotaEntity]) -> dict[QuotaEntity, ClientError | None]:
+            entries = [
+                cls(
+                    entity=[cls.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                    ops=[
+                        cls.OpData(key=key, value=0.0 if value is None else value, remove=value is None)
+                        for key, value in wanted[entity].items()
+                    ],
+                )
+                for entity in left
+            ]
+            response = await connection.request(AlterClientQuotasRequest(entries=entries, validate_only=validate_only))
+            return {
+                quota_entity({of.entity_type: of.entity_name for of in result.entity}): failure(result)
+                for result in response.entries
+            }
+
+        return await self._calls.at_any(wanted, send, timeout_s)
+
+
+def quota_entity(names: Mapping[str, str | None]) -> QuotaEntity:
+    """Returns the entity of names by type, with the types in Kafka's order; unknown types are last."""
+    known = [kind for kind in QUOTA_ENTITY_TYPES if kind in names]
+    return tuple((kind, names[kind]) for kind in [*known, *sorted(names.keys() - set(known))])
 
 
 def _node_of(resource: ConfigResource) -> int:
@@ -130,20 +198,17 @@ def _node_of(resource: ConfigResource) -> int:
 
 
 def _changes(changes: Changes) -> dict[str, ConfigChange]:
-    found: dict[str, ConfigChange] = {}
-    for name, change in changes.items():
-        if not isinstance(change, ConfigChange):
-            operation = ConfigOperation.DELETE if change is None else ConfigOperation.SET
-            change = ConfigChange(operation, change)
-        found[name] = change
-    return found
+    return {
+        name: change
+        if isinstance(change, ConfigChange)
+        else ConfigChange(ConfigOperation.DELETE if change is None else ConfigOperation.SET, change)
+        for name, change in changes.items()
+    }
 
 
 def _altered(response: Any) -> dict[ConfigResource, ClientError | None]:
     return {
-        ConfigResource(ResourceType(result.resource_type), result.resource_name): failure(
-            result.error_code, result.error_message
-        )
+        ConfigResource(ResourceType(result.resource_type), result.resource_name): failure(result)
         for result in response.responses
     }
 
@@ -165,7 +230,7 @@ async def _describe(
     outcomes: dict[ConfigResource, Entries | ClientError] = {}
     for result in (await connection.request(request, version)).results:
         resource = ConfigResource(ResourceType(result.resource_type), result.resource_name)
-        outcomes[resource] = failure(result.error_code, result.error_message) or {
+        outcomes[resource] = failure(result) or {
             config.name: _entry(config, resource.type, version) for config in result.configs
         }
     return outcomes

@@ -6,7 +6,7 @@ in Kafka (0.8.2 and later), never those in ZooKeeper.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from ...protocol.errors import ErrorCode
@@ -18,16 +18,16 @@ from ...protocol.messages.groups.offset_fetch import OffsetFetchRequest, OffsetF
 from ...protocol.messages.share.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from ...protocol.messages.share.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from ...protocol.messages.share.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
-from ..consumer.group_offsets import OffsetAndMetadata
+from ..consumer.group_offsets import FETCH_OF_GROUPS, OffsetAndMetadata, commit_topics, fetch_request
 from ..net.connection import Connection
 from ..net.errors import ClientError, KafkaError, UnsupportedVersion
-from .calls import COORDINATOR_RETRIES, Calls, checked, failure, of_one
+from ..net.metadata import by_topic, partitions_in
+from .calls import COORDINATOR_RETRIES, Caller, K, R, checked, failure, missing, requested
 from .described_groups import describe_at
-from .logs import by_topic
 from .types import GroupDescription, GroupListing, ShareOffset, TopicPartition
 
 LIST_BY_STATE, LIST_BY_TYPE = 4, 5
-FETCH_FROM_KAFKA, FETCH_ALL, FETCH_STABLE, FETCH_OF_GROUPS = 1, 2, 7, 8  # v0 reads from ZooKeeper
+FETCH_FROM_KAFKA, FETCH_ALL = 1, 2  # v0 reads from ZooKeeper
 COMMIT_TO_KAFKA = 1
 WITHOUT_IDS = 9  # v10 of both only replaces topic names by ids
 ShareOffsets = dict[TopicPartition, ShareOffset | ClientError | None]
@@ -35,10 +35,8 @@ PartitionOffsets = dict[TopicPartition, OffsetAndMetadata | ClientError | None]
 Outcomes = dict[TopicPartition, ClientError | None]
 
 
-class GroupCalls:
+class GroupCalls(Caller):
     """The group calls of `Admin`."""
-
-    _calls: Calls
 
     async def list_groups(
         self, *, states: Iterable[str] = (), types: Iterable[str] = (), timeout_s: float | None = None
@@ -59,7 +57,7 @@ class GroupCalls:
                 GroupListing(result.group_id, result.protocol_type, result.group_state, result.group_type)
                 for result in response.groups
             ]
-            return dict.fromkeys(left, failure(response.error_code) or found)
+            return dict.fromkeys(left, failure(response) or found)
 
         nodes = await self._calls.nodes(timeout_s)
         by_node = checked(await self._calls.at_any(nodes, send, timeout_s, int))
@@ -74,7 +72,7 @@ class GroupCalls:
         """
 
         async def send(connection: Connection, left: list[str]) -> dict[str, GroupDescription | ClientError]:
-            return await describe_at(connection, left, self._node_of(connection))
+            return await describe_at(connection, left, self._calls.node_of(connection))
 
         return await self._calls.at_coordinators(groups, send, timeout_s)
 
@@ -85,7 +83,7 @@ class GroupCalls:
 
         async def send(connection: Connection, left: list[str]) -> dict[str, ClientError | None]:
             response = await connection.request(DeleteGroupsRequest(groups_names=left))
-            return {result.group_id: failure(result.error_code) for result in response.results}
+            return {result.group_id: failure(result) for result in response.results}
 
         return await self._calls.at_coordinators(groups, send, timeout_s)
 
@@ -103,15 +101,15 @@ class GroupCalls:
         """
         wanted = None if partitions is None else list(partitions)
 
-        async def send(connection: Connection, keys: list[str]) -> dict[str, PartitionOffsets | ClientError]:
+        async def send(connection: Connection) -> PartitionOffsets:
             version = connection.version_of(OffsetFetchRequest, WITHOUT_IDS)
             if version < (FETCH_FROM_KAFKA if wanted is not None else FETCH_ALL):
                 raise UnsupportedVersion("the broker cannot list all offsets of a group: this needs OffsetFetch v2")
-            request = _fetch_request(group, wanted, version, require_stable and version >= FETCH_STABLE)
+            request = fetch_request(group, wanted, version, require_stable=require_stable)
             response = await connection.request(request, version)
-            return {group: _offsets(response, wanted, version)}
+            return _offsets(response, wanted, version)
 
-        return of_one(await self._calls.at_coordinators([group], send, timeout_s))
+        return await self._of(group, send, timeout_s)
 
     async def alter_group_offsets(
         self,
@@ -124,17 +122,22 @@ class GroupCalls:
 
         Raises ClientError for the group.
         """
+        stored = {
+            where: one if isinstance(one, OffsetAndMetadata) else OffsetAndMetadata(one)
+            for where, one in offsets.items()
+        }
 
-        async def send(connection: Connection, keys: list[str]) -> dict[str, Outcomes | ClientError]:
+        async def send(connection: Connection) -> Outcomes:
+            cls = OffsetCommitRequest.OffsetCommitRequestTopic
             version = connection.version_of(OffsetCommitRequest, WITHOUT_IDS)
             if version < COMMIT_TO_KAFKA:
                 raise UnsupportedVersion("the broker (before Kafka 0.8.2) stores no offsets")
-            response = await connection.request(_commit_request(group, offsets), version)
-            return {group: _outcomes(response, offsets)}
+            request = OffsetCommitRequest(
+                group_id=group, topics=commit_topics(cls, cls.OffsetCommitRequestPartition, stored)
+            )
+            return _outcomes(await connection.request(request, version), offsets)
 
-        if not offsets:
-            return {}
-        return of_one(await self._calls.at_coordinators([group], send, timeout_s))
+        return await self._of(group, send, timeout_s) if offsets else {}
 
     async def delete_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
@@ -145,18 +148,13 @@ class GroupCalls:
         """
         wanted = list(partitions)
         cls = OffsetDeleteRequest.OffsetDeleteRequestTopic
-        topics = [
-            cls(name=name, partitions=[cls.OffsetDeleteRequestPartition(partition_index=number) for number in numbers])
-            for name, numbers in by_topic(wanted).items()
-        ]
+        parts = by_topic((name, cls.OffsetDeleteRequestPartition(partition_index=number)) for name, number in wanted)
+        topics = [cls(name=name, partitions=some) for name, some in parts.items()]
 
-        async def send(connection: Connection, keys: list[str]) -> dict[str, Outcomes | ClientError]:
-            response = await connection.request(OffsetDeleteRequest(group_id=group, topics=topics))
-            return {group: failure(response.error_code) or _outcomes(response, wanted)}
+        async def send(connection: Connection) -> Outcomes:
+            return _outcomes(await requested(connection, OffsetDeleteRequest(group_id=group, topics=topics)), wanted)
 
-        if not topics:
-            return {}
-        return of_one(await self._calls.at_coordinators([group], send, timeout_s))
+        return await self._of(group, send, timeout_s) if topics else {}
 
     async def list_share_group_offsets(self, group: str, *, timeout_s: float | None = None) -> ShareOffsets:
         """Returns the start offsets of a share group, None without one (Kafka 4.1 and later).
@@ -164,16 +162,17 @@ class GroupCalls:
         Raises ClientError for the group.
         """
 
-        async def send(connection: Connection, keys: list[str]) -> dict[str, ShareOffsets | ClientError]:
+        async def send(connection: Connection) -> ShareOffsets:
             cls = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
             request = DescribeShareGroupOffsetsRequest(groups=[cls(group_id=group, topics=None)])
             response = await connection.request(request)
             (found,) = response.groups[:1] or (None,)
-            if found is None:
-                return {}
-            return {group: failure(found.error_code, found.error_message) or _share_offsets(found)}
+            wrong = missing() if found is None else failure(found)
+            if wrong is not None:
+                raise wrong
+            return _share_offsets(found)
 
-        return of_one(await self._calls.at_coordinators([group], send, timeout_s))
+        return await self._of(group, send, timeout_s)
 
     async def alter_share_group_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int], *, timeout_s: float | None = None
@@ -182,29 +181,18 @@ class GroupCalls:
 
         Raises ClientError for the group: NON_EMPTY_GROUP means that it has members.
         """
-        topic = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
-        place = topic.AlterShareGroupOffsetsRequestPartition
-        topics = [
-            topic(
-                topic_name=name, partitions=[place(partition_index=n, start_offset=offsets[name, n]) for n in numbers]
-            )
-            for name, numbers in by_topic(offsets).items()
-        ]
+        cls = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
+        make = cls.AlterShareGroupOffsetsRequestPartition
+        parts = by_topic((t, make(partition_index=n, start_offset=offset)) for (t, n), offset in offsets.items())
+        topics = [cls(topic_name=name, partitions=some) for name, some in parts.items()]
 
-        async def send(connection: Connection, keys: list[str]) -> dict[str, Outcomes | ClientError]:
-            response = await connection.request(AlterShareGroupOffsetsRequest(group_id=group, topics=topics))
-            found = {
-                (one.topic_name, result.partition_index): failure(result.error_code, result.error_message)
-                for one in response.responses
-                for result in one.partitions
-            }
-            missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-            outcomes: Outcomes = {where: found.get(where, missing) for where in offsets}
-            return {group: failure(response.error_code, response.error_message) or outcomes}
+        async def send(connection: Connection) -> Outcomes:
+            request = AlterShareGroupOffsetsRequest(group_id=group, topics=topics)
+            response = await requested(connection, request)
+            found = {where: failure(result) for where, result in partitions_in(response.responses, "topic_name")}
+            return _of_each(offsets, found)
 
-        if not offsets:
-            return {}
-        return of_one(await self._calls.at_coordinators([group], send, timeout_s))
+        return await self._of(group, send, timeout_s) if offsets else {}
 
     async def delete_share_group_offsets(
         self, group: str, topics: Iterable[str], *, timeout_s: float | None = None
@@ -217,105 +205,55 @@ class GroupCalls:
         cls = DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic
         request = DeleteShareGroupOffsetsRequest(group_id=group, topics=[cls(topic_name=name) for name in wanted])
 
-        async def send(
-            connection: Connection, keys: list[str]
-        ) -> dict[str, dict[str, ClientError | None] | ClientError]:
-            response = await connection.request(request)
-            found = {one.topic_name: failure(one.error_code, one.error_message) for one in response.responses}
-            missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-            outcomes: dict[str, ClientError | None] = {name: found.get(name, missing) for name in wanted}
-            return {group: failure(response.error_code, response.error_message) or outcomes}
+        async def send(connection: Connection) -> dict[str, ClientError | None]:
+            response = await requested(connection, request)
+            found = {one.topic_name: failure(one) for one in response.responses}
+            return _of_each(wanted, found)
 
-        if not wanted:
-            return {}
-        return of_one(await self._calls.at_coordinators([group], send, timeout_s))
+        return await self._of(group, send, timeout_s) if wanted else {}
 
-    def _node_of(self, connection: Connection) -> int:
-        """Returns the node id of a connection's broker, or -1."""
-        address = connection.host, connection.port
-        return next((n.node_id for n in self._calls.cluster.nodes.values() if (n.host, n.port) == address), -1)
+    async def _of(self, group: str, send: Callable[[Connection], Awaitable[R]], timeout_s: float | None) -> R:
+        """Returns the result of a request to the coordinator of the group. Raises ClientError."""
+        return await self._calls.one(send, timeout_s, self._calls.at_coordinators, group)
+
+
+def _of_each(wanted: Iterable[K], found: Mapping[K, ClientError | None]) -> dict[K, ClientError | None]:
+    """Returns the outcome of each key, an error for one that the response does not have."""
+    return {key: found.get(key, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)) for key in wanted}
 
 
 def _share_offsets(group: Any) -> ShareOffsets:
     found: ShareOffsets = {}
-    for topic in group.topics:
-        for one in topic.partitions:
-            offset = None
-            if one.start_offset >= 0:
-                epoch, lag = one.leader_epoch, one.lag
-                offset = ShareOffset(one.start_offset, epoch if epoch >= 0 else None, lag if lag >= 0 else None)
-            found[topic.topic_name, one.partition_index] = failure(one.error_code, one.error_message) or offset
+    for where, one in partitions_in(group.topics, "topic_name"):
+        offset = None
+        if one.start_offset >= 0:
+            epoch, lag = one.leader_epoch, one.lag
+            offset = ShareOffset(one.start_offset, epoch if epoch >= 0 else None, lag if lag >= 0 else None)
+        found[where] = failure(one) or offset
     return found
 
 
-def _fetch_request(
-    group: str, wanted: list[TopicPartition] | None, version: int, require_stable: bool
-) -> OffsetFetchRequest:
-    topics = None if wanted is None else list(by_topic(wanted).items())
-    if version >= FETCH_OF_GROUPS:
-        cls = OffsetFetchRequest.OffsetFetchRequestGroup
-        some = [cls.OffsetFetchRequestTopics(name=name, partition_indexes=numbers) for name, numbers in topics or ()]
-        one = cls(group_id=group, topics=None if topics is None else some)
-        return OffsetFetchRequest(groups=[one], require_stable=require_stable)
-    topic_class = OffsetFetchRequest.OffsetFetchRequestTopic
-    return OffsetFetchRequest(
-        group_id=group,
-        topics=None
-        if topics is None
-        else [topic_class(name=name, partition_indexes=numbers) for name, numbers in topics],
-        require_stable=require_stable,
-    )
-
-
-def _offsets(
-    response: OffsetFetchResponse, wanted: list[TopicPartition] | None, version: int
-) -> PartitionOffsets | ClientError:
+def _offsets(response: OffsetFetchResponse, wanted: list[TopicPartition] | None, version: int) -> PartitionOffsets:
+    """Returns the offset or the error of each partition. Raises the error of the group."""
     group: Any = response.groups[0] if version >= FETCH_OF_GROUPS and response.groups else response
-    if group.error_code:
-        return KafkaError(group.error_code)
+    if (wrong := failure(group)) is not None:
+        raise wrong
     found: PartitionOffsets = dict.fromkeys(wanted or ())
-    for topic in group.topics:
-        for partition in topic.partitions:
-            where = topic.name, partition.partition_index
-            if partition.error_code in COORDINATOR_RETRIES:  # before v2 the partitions have the error of the group
-                return KafkaError(partition.error_code)
-            if partition.error_code:
-                found[where] = KafkaError(partition.error_code)
-            elif partition.committed_offset >= 0:
-                found[where] = OffsetAndMetadata(
-                    partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
-                )
+    for where, one in partitions_in(group.topics):
+        wrong = failure(one)
+        if wrong is not None and wrong.code in COORDINATOR_RETRIES:  # before v2 the partitions have the group's error
+            raise wrong
+        if wrong is not None:
+            found[where] = wrong
+        elif one.committed_offset >= 0:
+            found[where] = OffsetAndMetadata(one.committed_offset, one.metadata or "", one.committed_leader_epoch)
     return found
 
 
-def _commit_request(group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> OffsetCommitRequest:
-    cls = OffsetCommitRequest.OffsetCommitRequestTopic
-    topics: list[OffsetCommitRequest.OffsetCommitRequestTopic] = []
-    for name, numbers in by_topic(offsets).items():
-        partitions: list[OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition] = []
-        for number in numbers:
-            result = offsets[name, number]
-            result = result if isinstance(result, OffsetAndMetadata) else OffsetAndMetadata(result)
-            partitions.append(
-                cls.OffsetCommitRequestPartition(
-                    partition_index=number,
-                    committed_offset=result.offset,
-                    committed_leader_epoch=result.leader_epoch,
-                    committed_metadata=result.metadata,
-                )
-            )
-        topics.append(cls(name=name, partitions=partitions))
-    return OffsetCommitRequest(group_id=group, topics=topics)
-
-
-def _outcomes(response: Any, wanted: Iterable[TopicPartition]) -> Outcomes | ClientError:
-    """Returns the outcome of each wanted partition; a coordinator's error is that of the whole group."""
-    codes = {
-        (topic.name, result.partition_index): result.error_code
-        for topic in response.topics
-        for result in topic.partitions
-    }
-    moved = next((code for code in codes.values() if code in COORDINATOR_RETRIES), None)
+def _outcomes(response: Any, wanted: Iterable[TopicPartition]) -> Outcomes:
+    """Returns the outcome of each wanted partition. Raises a coordinator's error, which is that of the whole group."""
+    found = {where: failure(result) for where, result in partitions_in(response.topics)}
+    moved = next((error for error in found.values() if error is not None and error.code in COORDINATOR_RETRIES), None)
     if moved is not None:
-        return KafkaError(moved)
-    return {where: failure(codes.get(where, ErrorCode.UNKNOWN_SERVER_ERROR)) for where in wanted}
+        raise moved
+    return _of_each(wanted, found)

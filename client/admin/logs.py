@@ -9,21 +9,12 @@ from ...protocol.messages.cluster.describe_log_dirs import DescribeLogDirsReques
 from ...protocol.messages.records.delete_records import DeleteRecordsRequest
 from ...protocol.messages.records.list_offsets import ListOffsetsRequest
 from ...protocol.messages.transactions.describe_producers import DescribeProducersRequest
-from ..consumer.list_offsets import EARLIEST, LATEST, FoundOffset, OffsetLookup
+from ..consumer.list_offsets import FoundOffset, OffsetLookup
 from ..net.connection import Connection
 from ..net.errors import ClientError, ConfigError, UnsupportedVersion
-from .calls import Calls, failure
+from ..net.metadata import by_topic, partitions_in
+from .calls import Caller, Results, failure
 from .types import LogDir, LogDirPartition, ProducerState, TopicPartition
-
-__all__ = [
-    "EARLIEST",
-    "EARLIEST_LOCAL",
-    "HIGH_WATERMARK",
-    "LATEST",
-    "LATEST_TIERED",
-    "MAX_TIMESTAMP",
-    "LogCalls",
-]
 
 MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -3, -4, -5  # KIP-734, KIP-405, KIP-1005
 HIGH_WATERMARK = -1  # an offset of `delete_records`
@@ -31,18 +22,8 @@ _NEEDS_VERSION = {MAX_TIMESTAMP: (7, "3.0"), EARLIEST_LOCAL: (8, "3.4"), LATEST_
 _ISOLATIONS = ("read_uncommitted", "read_committed")
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Groups partitions by topic."""
-    found: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        found.setdefault(topic, []).append(partition)
-    return found
-
-
-class LogCalls:
+class LogCalls(Caller):
     """The log calls of `Admin`."""
-
-    _calls: Calls
 
     async def list_offsets(
         self,
@@ -60,9 +41,7 @@ class LogCalls:
             raise ConfigError(f"isolation must be one of {', '.join(_ISOLATIONS)}, not {isolation!r}")
         lookup = OffsetLookup(self._calls.cluster, isolation == "read_committed")
 
-        async def send(
-            connection: Connection, left: list[TopicPartition]
-        ) -> dict[TopicPartition, FoundOffset | ClientError]:
+        async def send(connection: Connection, left: list[TopicPartition]) -> Results[TopicPartition, FoundOffset]:
             version = connection.version_of(ListOffsetsRequest)
             outcomes: dict[TopicPartition, FoundOffset | ClientError] = {}
             for where in left:
@@ -80,26 +59,15 @@ class LogCalls:
         self, before: Mapping[TopicPartition, int], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, int | ClientError]:
         """Deletes records below offsets, all for HIGH_WATERMARK; returns the log start offsets (0.11 and later)."""
-        timeout_ms = self._calls.cluster.options.request_timeout_ms
 
         async def send(connection: Connection, left: list[TopicPartition]) -> dict[TopicPartition, int | ClientError]:
             cls = DeleteRecordsRequest.DeleteRecordsTopic
-            topics = [
-                cls(
-                    name=name,
-                    partitions=[
-                        cls.DeleteRecordsPartition(partition_index=number, offset=before[name, number])
-                        for number in numbers
-                    ],
-                )
-                for name, numbers in by_topic(left).items()
-            ]
-            response = await connection.request(DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms))
-            return {
-                (topic.name, result.partition_index): failure(result.error_code) or result.low_watermark
-                for topic in response.topics
-                for result in topic.partitions
-            }
+            make = cls.DeleteRecordsPartition
+            parts = by_topic((name, make(partition_index=n, offset=before[name, n])) for name, n in left)
+            topics = [cls(name=name, partitions=some) for name, some in parts.items()]
+            request = DeleteRecordsRequest(topics=topics, timeout_ms=self._calls.timeout_ms)
+            response = await connection.request(request)
+            return {where: failure(result) or result.low_watermark for where, result in partitions_in(response.topics)}
 
         return await self._calls.at_leaders(before, send, timeout_s)
 
@@ -117,21 +85,19 @@ class LogCalls:
             ]
             response = await connection.request(DescribeProducersRequest(topics=topics))
             outcomes: dict[TopicPartition, tuple[ProducerState, ...] | ClientError] = {}
-            for topic in response.topics:
-                for result in topic.partitions:
-                    states = sorted(
-                        ProducerState(
-                            p.producer_id,
-                            p.producer_epoch,
-                            p.last_sequence,
-                            p.coordinator_epoch,
-                            p.current_txn_start_offset,
-                            p.last_timestamp,
-                        )
-                        for p in result.active_producers
+            for where, result in partitions_in(response.topics):
+                states = sorted(
+                    ProducerState(
+                        p.producer_id,
+                        p.producer_epoch,
+                        p.last_sequence,
+                        p.coordinator_epoch,
+                        p.current_txn_start_offset,
+                        p.last_timestamp,
                     )
-                    where = topic.name, result.partition_index
-                    outcomes[where] = failure(result.error_code, result.error_message) or tuple(states)
+                    for p in result.active_producers
+                )
+                outcomes[where] = failure(result) or tuple(states)
             return outcomes
 
         return await self._calls.at_leaders(partitions, send, timeout_s)
@@ -143,7 +109,7 @@ class LogCalls:
 
         async def send(connection: Connection, left: list[int]) -> dict[int, tuple[LogDir, ...] | ClientError]:
             response = await connection.request(DescribeLogDirsRequest(topics=None))
-            outcome = failure(response.error_code) or tuple(_log_dir(result) for result in response.results)
+            outcome = failure(response) or tuple(_log_dir(result) for result in response.results)
             return dict.fromkeys(left, outcome)
 
         wanted = await self._calls.nodes(timeout_s) if node_ids is None else node_ids
@@ -152,14 +118,13 @@ class LogCalls:
 
 def _log_dir(result: DescribeLogDirsResponse.DescribeLogDirsResult) -> LogDir:
     partitions = {
-        (topic.name, p.partition_index): LogDirPartition(p.offset_lag, p.is_future_key, p.partition_size)
-        for topic in result.topics
-        for p in topic.partitions
+        where: LogDirPartition(p.offset_lag, p.is_future_key, p.partition_size)
+        for where, p in partitions_in(result.topics)
     }
     return LogDir(
         result.log_dir,
         partitions,
-        failure(result.error_code),
+        failure(result),
         result.is_cordoned,
         result.total_bytes,
         result.usable_bytes,

@@ -14,7 +14,7 @@ from ...protocol.messages.topics.metadata import MetadataResponse
 from ..net.connection import Connection
 from ..net.errors import ClientError, KafkaError, UnsupportedVersion
 from ..net.metadata import Node
-from .calls import Calls, failure, of_one
+from .calls import Caller, failure, requested
 from .types import (
     DEFAULT_COUNT,
     ClusterDescription,
@@ -30,10 +30,8 @@ CREATE_VALIDATES, CREATE_TAKES_DEFAULTS, CREATE_RETURNS_CONFIGS = 1, 4, 5
 DELETE_BY_STATE = 6
 
 
-class TopicCalls:
+class TopicCalls(Caller):
     """The topic calls of `Admin`."""
-
-    _calls: Calls
 
     async def create_topics(
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False, timeout_s: float | None = None
@@ -61,9 +59,11 @@ class TopicCalls:
                     creatable.append(_creatable(wanted[name]))
             if not creatable:
                 return outcomes
-            request = CreateTopicsRequest(topics=creatable, timeout_ms=self._timeout_ms(), validate_only=validate_only)
+            request = CreateTopicsRequest(
+                topics=creatable, timeout_ms=self._calls.timeout_ms, validate_only=validate_only
+            )
             for result in (await connection.request(request, version)).topics:
-                outcomes[result.name] = failure(result.error_code, result.error_message) or _created(result, version)
+                outcomes[result.name] = failure(result) or _created(result, version)
             return outcomes
 
         return await self._calls.at_controller(wanted, send, timeout_s)
@@ -77,13 +77,11 @@ class TopicCalls:
             version = connection.version_of(DeleteTopicsRequest)
             if version >= DELETE_BY_STATE:
                 states = [DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=bytes(16)) for name in left]
-                request = DeleteTopicsRequest(topics=states, timeout_ms=self._timeout_ms())
+                request = DeleteTopicsRequest(topics=states, timeout_ms=self._calls.timeout_ms)
             else:
-                request = DeleteTopicsRequest(topic_names=left, timeout_ms=self._timeout_ms())
+                request = DeleteTopicsRequest(topic_names=left, timeout_ms=self._calls.timeout_ms)
             response = await connection.request(request, version)
-            return {
-                result.name or "": failure(result.error_code, result.error_message) for result in response.responses
-            }
+            return {result.name or "": failure(result) for result in response.responses}
 
         return await self._calls.at_controller(names, send, timeout_s)
 
@@ -99,11 +97,11 @@ class TopicCalls:
         async def send(connection: Connection, names: list[str]) -> dict[str, ClientError | None]:
             request = CreatePartitionsRequest(
                 topics=[_more_partitions(name, totals[name]) for name in names],
-                timeout_ms=self._timeout_ms(),
+                timeout_ms=self._calls.timeout_ms,
                 validate_only=validate_only,
             )
             response = await connection.request(request)
-            return {result.name: failure(result.error_code, result.error_message) for result in response.results}
+            return {result.name: failure(result) for result in response.results}
 
         return await self._calls.at_controller(totals, send, timeout_s)
 
@@ -111,11 +109,7 @@ class TopicCalls:
         self, *, include_internal: bool = False, timeout_s: float | None = None
     ) -> dict[str, TopicListing]:
         """Returns all topics by name, without internal ones by default. Raises ClientError."""
-
-        async def send(connection: Connection, keys: list[str]) -> dict[str, MetadataResponse]:
-            return dict.fromkeys(keys, await self._calls.cluster.metadata())
-
-        response = of_one(await self._calls.at_any(["topics"], send, timeout_s))
+        response = await self._calls.one(lambda _: self._calls.cluster.metadata(), timeout_s)
         found = {t.name: TopicListing(t.name, t.topic_id, t.is_internal) for t in response.topics if t.name is not None}
         return {name: found[name] for name in sorted(found) if include_internal or not found[name].is_internal}
 
@@ -128,7 +122,7 @@ class TopicCalls:
             response = await self._calls.cluster.metadata(left)
             found: dict[str, TopicDescription | ClientError] = {}
             found |= dict.fromkeys(left, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            found |= {result.name or "": failure(result.error_code) or _described(result) for result in response.topics}
+            found |= {result.name or "": failure(result) or _described(result) for result in response.topics}
             return found
 
         return await self._calls.at_any(names, send, timeout_s)
@@ -137,7 +131,7 @@ class TopicCalls:
         """Returns the brokers and the controller. Raises ClientError."""
         cluster = self._calls.cluster
 
-        async def send(connection: Connection, keys: list[str]) -> dict[str, ClusterDescription | ClientError]:
+        async def send(connection: Connection) -> ClusterDescription:
             try:
                 version = connection.version_of(DescribeClusterRequest)
             except UnsupportedVersion:  # before Kafka 2.8
@@ -145,20 +139,12 @@ class TopicCalls:
                 nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
             else:
                 request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-                response = await connection.request(request, version)
-                if response.error_code:
-                    return dict.fromkeys(keys, KafkaError(response.error_code, response.error_message))
+                response = await requested(connection, request, version)
                 nodes = {b.broker_id: Node(b.broker_id, b.host, b.port, b.rack) for b in response.brokers}
             ordered = tuple(nodes[node_id] for node_id in sorted(nodes))
-            return dict.fromkeys(
-                keys, ClusterDescription(response.cluster_id, nodes.get(response.controller_id), ordered)
-            )
+            return ClusterDescription(response.cluster_id, nodes.get(response.controller_id), ordered)
 
-        return of_one(await self._calls.at_any(["cluster"], send, timeout_s))
-
-    def _timeout_ms(self) -> int:
-        """The timeout that a broker gets for a request."""
-        return self._calls.cluster.options.request_timeout_ms
+        return await self._calls.one(send, timeout_s)
 
 
 def _takes_defaults(topic: NewTopic) -> bool:

@@ -10,16 +10,14 @@ from ...protocol.messages.transactions.write_txn_markers import WriteTxnMarkersR
 from ..net.cluster import TRANSACTION
 from ..net.connection import Connection
 from ..net.errors import ClientError, UnsupportedVersion
-from .calls import Calls, checked, failure
+from .calls import Caller, checked, failure
 from .types import TopicPartition, TransactionDescription, TransactionListing
 
 LIST_BY_DURATION, LIST_BY_PATTERN = 1, 2
 
 
-class TransactionCalls:
+class TransactionCalls(Caller):
     """The transaction calls of `Admin`."""
-
-    _calls: Calls
 
     async def list_transactions(
         self,
@@ -51,7 +49,7 @@ class TransactionCalls:
                 TransactionListing(result.transactional_id, result.producer_id, result.transaction_state)
                 for result in response.transaction_states
             ]
-            return dict.fromkeys(left, failure(response.error_code) or found)
+            return dict.fromkeys(left, failure(response) or found)
 
         nodes = await self._calls.nodes(timeout_s)
         by_node = checked(await self._calls.at_any(nodes, send, timeout_s, int))
@@ -64,14 +62,11 @@ class TransactionCalls:
 
         async def send(connection: Connection, left: list[str]) -> dict[str, TransactionDescription | ClientError]:
             response = await connection.request(DescribeTransactionsRequest(transactional_ids=left))
-            address = connection.host, connection.port
-            nodes = self._calls.cluster.nodes.values()
-            node_id = next((n.node_id for n in nodes if (n.host, n.port) == address), -1)
             return {
-                result.transactional_id: failure(result.error_code)
+                result.transactional_id: failure(result)
                 or TransactionDescription(
                     result.transactional_id,
-                    node_id,
+                    self._calls.node_of(connection),
                     result.transaction_state,
                     result.producer_id,
                     result.producer_epoch,
@@ -111,7 +106,7 @@ class TransactionCalls:
             )
             response = await connection.request(WriteTxnMarkersRequest(markers=[marker]))
             return {
-                (topic.name, result.partition_index): failure(result.error_code)
+                (topic.name, result.partition_index): failure(result)
                 for one in response.markers
                 for topic in one.topics
                 for result in topic.partitions

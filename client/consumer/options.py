@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from ...protocol.limits import INT32_MAX
 from ..net.errors import ConfigError
-from ..net.options import ClientOptions, check_name, check_range
+from ..net.options import ALIASES, ClientOptions, check_name, check_range
 
 __all__ = ["CONSUMER_ALIASES", "ConsumerOptions"]
 
@@ -22,6 +21,7 @@ _CHOICES = {
 _OF_CLASSIC = ("assignor", "session_timeout_ms", "heartbeat_interval_ms")
 # Kafka's names (as fields) of options with a shorter name here.
 CONSUMER_ALIASES = {
+    **ALIASES,
     "group_id": "group",
     "isolation_level": "isolation",
     "auto_offset_reset": "offset_reset",
@@ -87,15 +87,3 @@ class ConsumerOptions(ClientOptions):
         for name in _OF_CLASSIC:
             if getattr(self, name) != ConsumerOptions.__dataclass_fields__[name].default:
                 raise ConfigError(f"{name} has no effect with group_protocol=consumer: it is a config of the broker")
-
-
-def with_own_names(names: Mapping[str, Any]) -> dict[str, Any]:
-    """Replaces Kafka's names by the shorter ones. Raises ConfigError if both are given."""
-    found: dict[str, Any] = {}
-    for name, value in names.items():
-        key = name.replace(".", "_")
-        key = CONSUMER_ALIASES.get(key, name)
-        if key in found:
-            raise ConfigError(f"option {name} is given twice")
-        found[key] = value
-    return found

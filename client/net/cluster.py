@@ -14,12 +14,14 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.cluster.api_versions import ApiVersionsRequest
 from ...protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from ...protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
+from ...protocol.primitives import ZERO_UUID
 from ...protocol.schema import spec
 from .connection import NODE_CHECKED_SINCE, Connection, Opening, connect
 from .errors import (
@@ -34,10 +36,12 @@ from .errors import (
 from .metadata import NO_NODE, Node, Partition, Topic, newer, topic_of
 from .options import ClientOptions
 from .retry import retry
-from .sasl import LoginMethod
+from .threads import mark_retrieved
 
 __all__ = ["GROUP", "NO_NODE", "SHARE", "TRANSACTION", "Cluster", "Node", "Partition", "Topic"]
 
+K = TypeVar("K")
+T = TypeVar("T")
 GROUP, TRANSACTION, SHARE = 0, 1, 2  # key types of FindCoordinator
 LOGIN_REFUSED = (ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.UNSUPPORTED_SASL_MECHANISM)
 """Another broker of the cluster would refuse the login as well."""
@@ -48,22 +52,15 @@ def is_refused(error: ClientError) -> bool:
     return isinstance(error, AuthenticationError) or (isinstance(error, KafkaError) and error.code in LOGIN_REFUSED)
 
 
+@dataclass(slots=True, eq=False)
 class _Round:
     """A Metadata request to be sent: its topics, and the future of its callers."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.topics: set[str] = set()
-        self.everything = False
-        self.prompt = False  # has a topic that was never requested: sent without back-off
-        self.background = False  # has no caller that retries: repeated until it succeeds
-        self.done: asyncio.Future[None] = loop.create_future()
-        self.done.add_done_callback(_retrieved)
-
-
-def _retrieved(done: asyncio.Future[Any]) -> None:
-    """Retrieves the exception, so that asyncio does not log one that is never awaited."""
-    if not done.cancelled():
-        done.exception()
+    done: asyncio.Future[None]
+    topics: set[str] = field(default_factory=set[str])
+    everything: bool = False
+    prompt: bool = False  # has a topic that was never requested: sent without back-off
+    background: bool = False  # has no caller that retries: repeated until it succeeds
 
 
 class Cluster:
@@ -87,9 +84,8 @@ class Cluster:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._open: dict[tuple[Any, str], Connection] = {}
         self._opening: dict[tuple[Any, str], asyncio.Task[Connection]] = {}
-        self._failures: dict[
-            tuple[str, int], tuple[int, float]
-        ] = {}  # address -> (consecutive failures, no attempt before)
+        # address -> (consecutive failures, no attempt before)
+        self._failures: dict[tuple[str, int], tuple[int, float]] = {}
         self._control: Connection | None = None
         self._knows_versions = False
         self._checks_nodes = False
@@ -153,7 +149,7 @@ class Cluster:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(_retrieved)
+        task.add_done_callback(mark_retrieved)
         return task
 
     async def _shared(self, task: asyncio.Task[Any] | asyncio.Future[Any]) -> Any:
@@ -190,7 +186,7 @@ class Cluster:
         self._check_open()
         if self._control is not None and not self._control.is_closed:
             return self._control
-        return await self._shared(self._single(("", "control"), self._find_control))
+        return await self._shared(self._single(self._opening, ("", "control"), self._find_control))
 
     async def controller(self) -> Connection:
         """Returns a connection to the controller; to any broker if the metadata has no controller (0.8, 0.9)."""
@@ -204,26 +200,26 @@ class Cluster:
             return control
         return await self.connection(node.node_id, "control")
 
-    def _single(self, key: tuple[Any, str], make: Any) -> asyncio.Task[Connection]:
+    def _single(self, running: dict[K, asyncio.Task[T]], key: K, make: Callable[[], Any]) -> asyncio.Task[T]:
         """Returns the running attempt for a key, started if there is none."""
-        task = self._opening.get(key)
+        task = running.get(key)
         if task is None:
-            task = self._opening[key] = self._task(make())
-            task.add_done_callback(lambda _: self._opening.pop(key, None))
+            task = running[key] = self._task(make())
+            task.add_done_callback(lambda _: running.pop(key, None))
         return task
 
     async def _opened(self, key: tuple[Any, str], host: str, port: int) -> Connection:
         async def attempt() -> Connection:
-            delay = self._failures.get((host, port), (0, 0.0))[1] - self._loop.time()
-            if delay > 0:
-                await asyncio.sleep(delay)
             connection = self._open[key] = await self._connect(host, port, key[0])
             return connection
 
-        return await self._shared(self._single(key, attempt))
+        return await self._shared(self._single(self._opening, key, attempt))
 
     async def _connect(self, host: str, port: int, node_id: int = NO_NODE) -> Connection:
+        """Opens a connection after the back-off of its address. Raises ClientError."""
         options, node = self.options, None
+        if (delay := self._failures.get((host, port), (0, 0.0))[1] - self._loop.time()) > 0:
+            await asyncio.sleep(delay)
         if self._checks_nodes and node_id != NO_NODE and self.cluster_id is not None:
             node = (self.cluster_id, node_id)
         try:
@@ -238,7 +234,7 @@ class Cluster:
                 node=node,
             )
             if self._login is not None:
-                await self._log_in(connection, self._login)
+                await connection.log_in(self._login)
         except ClientError as error:
             if node is not None and isinstance(error, KafkaError) and error.code == ErrorCode.REBOOTSTRAP_REQUIRED:
                 self._forget_nodes()
@@ -255,13 +251,6 @@ class Cluster:
         knows_node = served is not None and served.last >= NODE_CHECKED_SINCE
         self._checks_nodes = knows_node and options.metadata_cluster_check_enable
         return connection
-
-    async def _log_in(self, connection: Connection, login: LoginMethod) -> None:
-        try:
-            await connection.log_in(login)
-        except BaseException:
-            connection.abort()
-            raise
 
     def _forget_nodes(self) -> None:
         """Forgets the nodes, which are obsolete, and closes all connections; bootstrap addresses follow (KIP-1102)."""
@@ -280,9 +269,6 @@ class Cluster:
         addresses.sort(key=lambda address: max(self._failures.get(address, (0, 0.0))[1], self._loop.time()))
         errors: list[str] = []
         for address in addresses:
-            delay = self._failures.get(address, (0, 0.0))[1] - self._loop.time()
-            if delay > 0:
-                await asyncio.sleep(delay)
             try:
                 self._control = await self._connect(*address, ids.get(address, NO_NODE))
                 return self._control
@@ -302,6 +288,10 @@ class Cluster:
         return self._backoff_s(self.options.retry_backoff_ms, self.options.retry_backoff_max_ms, max(1, attempt))
 
     # Metadata
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Returns the ids of topics by name, zeros for unknown ones."""
+        return {name: self.topics[name].id if name in self.topics else ZERO_UUID for name in names}
 
     def leader(self, topic: str, partition: int) -> int:
         """Returns the node id of a partition's known leader, or -1."""
@@ -347,11 +337,6 @@ class Cluster:
             self._expired.add(topic)
             self._enter([topic]).background = True
 
-    def forget(self, topic: str) -> None:
-        """Removes a topic: its metadata is no longer fetched."""
-        self.topics.pop(topic, None)
-        self._expired.discard(topic)
-
     async def refresh(self, topics: Iterable[str] | None = None) -> None:
         """Fetches metadata of topics, by default of all known ones, with a request sent after this call. One attempt.
 
@@ -364,11 +349,6 @@ class Cluster:
         """Registers a function that is called after each metadata response, whether it changed anything or not."""
         self._listeners.append(listener)
 
-    async def all_topics(self) -> dict[str, Topic]:
-        """Fetches all topics of the cluster by name; the cached metadata is not changed."""
-        response = await self.metadata()
-        return {topic.name: topic_of(topic) for topic in response.topics if topic.name is not None}
-
     async def metadata(self, names: Iterable[str] | None = None) -> MetadataResponse:
         """Fetches metadata of some topics, by default of all; creates none, and does not change the cached topics.
 
@@ -377,18 +357,8 @@ class Cluster:
         connection = await self.any_connection()
         version = connection.version_of(MetadataRequest)
         wanted = None if names is None else set(names)
-        topics: list[MetadataRequest.MetadataRequestTopic] | None = None
-        if version == 0:
-            topics = []
-        elif wanted is not None and (version >= 4 or not wanted):
-            topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(wanted)]
-        request = MetadataRequest(
-            topics=topics, allow_auto_topic_creation=version < 4, include_message_format=version >= 9
-        )
-        response = await connection.request(request, version)
-        if response.error_code:
-            raise KafkaError(response.error_code)
-        self._learn_nodes(response)
+        named = () if version == 0 else wanted if version >= 4 or not wanted else None
+        response = await self._request_metadata(connection, named, creates=False)
         if wanted is not None:
             response.topics = [topic for topic in response.topics if topic.name in wanted]
         return response
@@ -403,7 +373,8 @@ class Cluster:
         """Adds topics to the next round, and starts the task that sends it."""
         round_ = self._next
         if round_ is None:
-            round_ = self._next = _Round(self._loop)
+            round_ = self._next = _Round(self._loop.create_future())
+            round_.done.add_done_callback(mark_retrieved)
         if topics is None:
             round_.everything = True
         else:
@@ -475,12 +446,21 @@ class Cluster:
             self._enter(None).background = True
 
     async def _fetch_metadata(self, connection: Connection, names: set[str]) -> None:
-        version = connection.version_of(MetadataRequest)
         expired_before = names & self._expired
+        response = await self._request_metadata(connection, names, creates=self.options.allow_auto_create_topics)
+        for topic in response.topics:
+            if topic.name in names:  # v0 has no request for no topics, and returns all instead
+                self.topics[topic.name] = newer(self.topics.get(topic.name), topic_of(topic))
+        self._expired -= expired_before
+
+    async def _request_metadata(
+        self, connection: Connection, names: Iterable[str] | None, *, creates: bool
+    ) -> MetadataResponse:
+        """Requests metadata, and learns the nodes of the response. Raises KafkaError and ConnectionLost."""
+        version, cls = connection.version_of(MetadataRequest), MetadataRequest.MetadataRequestTopic
         request = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(names)],
-            # Before v4 the field does not exist and brokers always create topics: only True can be encoded.
-            allow_auto_topic_creation=self.options.allow_auto_create_topics or version < 4,
+            topics=None if names is None else [cls(name=name) for name in sorted(names)],
+            allow_auto_topic_creation=creates or version < 4,  # brokers always create then: only True can be encoded
             include_message_format=version >= 9,
         )
         response = await connection.request(request, version)
@@ -490,10 +470,7 @@ class Cluster:
         if response.error_code:
             raise KafkaError(response.error_code)
         self._learn_nodes(response)
-        for topic in response.topics:
-            if topic.name in names:  # v0 has no request for no topics, and returns all instead
-                self.topics[topic.name] = newer(self.topics.get(topic.name), topic_of(topic))
-        self._expired -= expired_before
+        return response
 
     def _learn_nodes(self, response: MetadataResponse) -> None:
         nodes = {
@@ -528,7 +505,8 @@ class Cluster:
         async def attempt() -> Connection:
             node_id = self._coordinators.get((kind, key), NO_NODE)
             if node_id == NO_NODE:
-                node_id = await self._shared(self._find(key, kind))
+                finding = self._single(self._finding, (kind, key), lambda: self._find_coordinator(key, kind))
+                node_id = await self._shared(finding)
             return await self.connection(node_id, "coordinator")
 
         def failed(error: ClientError) -> None:
@@ -544,13 +522,6 @@ class Cluster:
     def expire_coordinator(self, key: str, kind: int = GROUP) -> None:
         """Removes a coordinator from the cache."""
         self._coordinators.pop((kind, key), None)
-
-    def _find(self, key: str, kind: int) -> asyncio.Task[int]:
-        task = self._finding.get((kind, key))
-        if task is None:
-            task = self._finding[kind, key] = self._task(self._find_coordinator(key, kind))
-            task.add_done_callback(lambda _: self._finding.pop((kind, key), None))
-        return task
 
     async def _find_coordinator(self, key: str, kind: int) -> int:
         connection = await self.any_connection()

@@ -27,6 +27,7 @@ from ...protocol.internal_records.remote_log_records import (
 from ...protocol.primitives import ZERO_UUID
 from ...storage import inspect
 from ...storage.errors import StorageError
+from ...storage.format.file_names import offsets_in
 from ...storage.format.partition_metadata import decode_id, encode_id, read_topic_id
 from ...storage.io.files import File, Files
 from .places import TIERED, Conf, StoreError
@@ -36,7 +37,6 @@ DEFAULT_FOLDER = "kafka-tiered-storage"
 """The folder that `LocalTieredStorage` makes in the one that it is given."""
 
 _FILE = re.compile(r"([0-9]{20})-([A-Za-z0-9_-]{22})(\.[a-z_]+)")
-_LOG = re.compile(r"([0-9]{20})\.log")
 _NEEDED = frozenset({".log", ".index", ".timeindex", ".leader_epoch_checkpoint", ".snapshot"})
 _SHOWN = (".log", ".index", ".timeindex", ".txnindex")
 _EPOCHS = "leader-epoch-checkpoint"
@@ -133,7 +133,7 @@ class TieredTree(inspect.InspectionFiles):
             try:
                 return read(self._local, where)
             except FileNotFoundError:
-                if not _LOG.fullmatch(name):
+                if not offsets_in([name], ".log"):
                     raise
                 self.list(folder)
                 remote = self._shown.get(folder, {}).get(name)
@@ -145,8 +145,7 @@ class TieredTree(inspect.InspectionFiles):
 
     def _remote_files(self, folder: str, names: Sequence[str]) -> dict[str, str]:
         """Returns the remote files that a partition's folder lacks: names in a log with their paths."""
-        bases = [int(match[1]) for match in map(_LOG.fullmatch, names) if match]
-        first = min(bases, default=None)
+        first = min(offsets_in(names, ".log"), default=None)
         shown: dict[str, str] = {}
         found = self._copies(folder)
         for one, following in pairwise([*found, None]):

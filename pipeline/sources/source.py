@@ -1,4 +1,4 @@
-"""The common base of the three data sources: options, schema, and the readers of queries and streams."""
+"""The three data sources, and their common base: options, schema, and the readers of queries and streams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from .. import schemas
 from ..backend import Backend, ReadError
 from ..options import Source, SourceOptions, parse
-from .reader import LogsReader
+from .reader import LogsReader, plainly
 
 _log = logging.getLogger(__name__)
 
@@ -30,8 +30,7 @@ def open_backend(options: SourceOptions) -> Backend:
         from ..readers.wire import WireBackend
 
         return WireBackend(options.kafka)
-    from ..readers.files import FileBackend
-    from ..readers.files.batch_backend import BatchBackend
+    from ..readers.files import BatchBackend, FileBackend
 
     backend = BatchBackend if options.source == "ottla_batches" else FileBackend
     return backend(options.paths, store_conf=dict(options.store))
@@ -39,13 +38,13 @@ def open_backend(options: SourceOptions) -> Backend:
 
 def quiet_planner() -> None:
     """Makes this process end as those of `worker_daemon` do, if it is one in which Spark plans: Spark starts these by
-    `pyspark.daemon`, whatever its configs are. One that waited for more work when the JVM ended printed a traceback.
+    `pyspark.daemon`, whatever its configs are. One that works or waits when the JVM ends would print a traceback.
     """
     main = sys.modules["__main__"]
     if main.__spec__ is not None and main.__spec__.name == "pyspark.daemon":
-        from ..worker_daemon import worker
+        from ..worker_daemon import change
 
-        setattr(main, "worker", worker)  # noqa: B010 (a module's attribute for the type checker)
+        change(main)
 
 
 quiet_planner()
@@ -61,31 +60,25 @@ class LogsSource(DataSource):
         """Returns the name for `format`."""
         return cls.SOURCE
 
+    @plainly
     def schema(self) -> StructType:
         """Returns the columns of the options. Spark does not report here whether the query is a stream."""
-        try:
-            return schemas.schema(parse(self.options, self.SOURCE, None))
-        except ReadError as error:
-            raise error.with_traceback(None) from None
+        return schemas.schema(parse(self.options, self.SOURCE, None))
 
+    @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         """Returns the reader of a batch query."""
-        try:
-            options = self._options(streaming=False)
-            return LogsReader(options, partial(open_backend, options), schema)
-        except ReadError as error:
-            raise error.with_traceback(None) from None
+        options = self._options(streaming=False)
+        return LogsReader(options, partial(open_backend, options), schema)
 
+    @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Returns the reader of a streaming query."""
         from .stream import stream_reader
 
-        try:
-            options = self._options(streaming=True)
-            schemas.checked(schema, options)
-            return stream_reader(options, partial(open_backend, options), schema)
-        except ReadError as error:
-            raise error.with_traceback(None) from None
+        options = self._options(streaming=True)
+        schemas.checked(schema, options)
+        return stream_reader(options, partial(open_backend, options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Raises ReadError; without this method Spark would show a traceback of its own."""
@@ -100,3 +93,38 @@ class LogsSource(DataSource):
         for note in options.notes:
             _log.warning("%s: %s", self.SOURCE, note)
         return options
+
+
+class LogSource(LogsSource):
+    """`spark.read.format("ottla_log").load("/var/lib/ottla")`, batch and streaming: the records of log directories."""
+
+    SOURCE = "ottla_log"
+
+
+class BatchesSource(LogsSource):
+    """`spark.read.format("ottla_batches").load("/var/lib/ottla")`, batch and streaming: the headers of the batches in
+    log directories, one row per batch."""
+
+    SOURCE = "ottla_batches"
+
+
+class WireSource(LogsSource):
+    """`spark.read.format("ottla").option("kafka.bootstrap.servers", "localhost:9092")`, batch and streaming: the
+    records of topics, fetched from brokers; likewise `df.write` and `df.writeStream`."""
+
+    SOURCE = "ottla"
+
+    @plainly
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Returns the writer of a batch."""
+        from .writer import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    @plainly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Returns the writer of a streaming query. In complete mode (`overwrite`) each micro-batch has all rows, and
+        all are written."""
+        from .writer import stream_writer
+
+        return stream_writer(self.options, schema)

@@ -8,7 +8,6 @@ Takes no lock and writes nothing. A broker may roll, delete, compact and append 
 
 from __future__ import annotations
 
-from .batches import BatchPiece
-from .pieces import FileBackend, FilePiece
+from .pieces import BatchBackend, FileBackend, FilePiece
 
-__all__ = ["BatchPiece", "FileBackend", "FilePiece"]
+__all__ = ["BatchBackend", "FileBackend", "FilePiece"]

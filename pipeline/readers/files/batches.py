@@ -6,65 +6,30 @@ Owns reading headers without the records: of large entries only the headers are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from ...backend import TopicPartition, Wanted
-from ...objects.logs import LogPlace, use
-from ..columns import BATCH_FIELDS, batch_schema, codec_names, repeated, rows_of, timestamps
+from ..columnar.columns import rows_of
+from ..columns import BATCH_FIELDS, as_kind, batch_schema, codec_names, repeated, row_of, timestamps
 from . import indexes
 from .headers import Bools, Table
-from .indexes import Mark
 from .reading import Reading, matches
 from .windows import Hops, LogFile, Window, Windows
 
 
-class PieceOfFiles(Protocol):
-    """The offsets of one partition's folder that a task reads, and the start of its first segment."""
+class BatchReading(Reading):
+    """One pass over the headers of a range: yields a row per entry, in the order of the log, with the wanted columns of
+    `columns.BATCH_FIELDS`.
 
-    @property
-    def folder(self) -> str: ...
-    @property
-    def key(self) -> TopicPartition: ...
-    @property
-    def start(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def wanted(self) -> Wanted: ...
-    @property
-    def base(self) -> int: ...
-    @property
-    def anchor(self) -> Mark | None: ...
-    @property
-    def objects(self) -> tuple[LogPlace, ...]: ...
+    Control batches are included. Only damage that hides the following entries counts as damage; an entry with a wrong
+    CRC is an ordinary row.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class BatchPiece:
-    """The entries whose last offset is within a piece of records, with the columns of that piece."""
-
-    of: PieceOfFiles
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """Yields a row per entry, in the order of the log, with the wanted columns of `columns.BATCH_FIELDS`.
-
-        Control batches are included. Only damage that hides the following entries counts as damage; an entry with a
-        wrong CRC is an ordinary row. Raises ReadError, DataLoss.
-        """
-        piece = self.of
-        use(piece.objects)
-        return _Reading(piece.folder, piece.key, piece.start, piece.end, piece.wanted).rows(piece.base, piece.anchor)
-
-
-class _Reading(Reading):
-    """One pass over the headers of a range."""
-
-    def __init__(self, folder: str, key: TopicPartition, start: int, end: int, wanted: Wanted) -> None:
-        super().__init__(folder, key, start, end, replace(wanted, control=True))
+    def __init__(self, folder: str, key: TopicPartition, start: int, end: int, wanted: Wanted, *more: int) -> None:
+        super().__init__(folder, key, start, end, replace(wanted, control=True), *more)
 
     def _tables(self, source: Hops | Windows) -> Iterator[tuple[Table, pa.Array | None]]:
         """Yields the headers, with the result of the CRC check if it is wanted."""
@@ -75,8 +40,7 @@ class _Reading(Reading):
             else:
                 yield found, None
 
-    def _entries_of(self, file: LogFile, anchor: Mark | None) -> Iterator[pa.RecordBatch]:
-        position = anchor.position if anchor is not None else 0
+    def _entries_from(self, file: LogFile, position: int) -> Iterator[pa.RecordBatch]:
         while True:
             with_crc = "crcOk" in self._wanted.columns
             source = Windows(file, position, self._window_bytes) if with_crc else Hops(file, position)
@@ -102,14 +66,6 @@ class _Reading(Reading):
                 return
             position = again.position
 
-    def _segment(self, file: LogFile, anchor: Mark | None) -> Iterator[pa.RecordBatch]:
-        self._previous = self._base - 1
-        if anchor is not None and not indexes.is_still(file, anchor):
-            anchor = None
-        if anchor is None and self._cursor > self._base:
-            anchor = indexes.before(file, self._base, self._cursor)
-        yield from self._entries_of(file, anchor)
-
     def _rows(self, table: Table, chosen: Bools, crc_ok: pa.Array | None) -> pa.RecordBatch:
         everything = bool(chosen.all())
         count = len(table) if everything else int(chosen.sum())
@@ -123,7 +79,7 @@ class _Reading(Reading):
             column = crc_ok if name == "crcOk" else _COLUMNS[name](table)
             assert column is not None
             column = column if everything else column.filter(pa.array(chosen))
-            arrays.append(column if column.type == kind else column.cast(kind))
+            arrays.append(as_kind(column, kind))
         return rows_of(arrays, batch_schema(self._wanted.columns), count)
 
     def _raw_row(self, raw: bytes, details: dict[str, object]) -> pa.RecordBatch:
@@ -136,8 +92,7 @@ class _Reading(Reading):
             "lastOffset": details["offset"],
             "crcOk": False,
         }
-        arrays = [pa.array([values.get(name)], BATCH_FIELDS[name].type) for name in self._wanted.columns]
-        return rows_of(arrays, batch_schema(self._wanted.columns), 1)
+        return row_of(values, batch_schema(self._wanted.columns))
 
 
 def _plain(name: str) -> Callable[[Table], pa.Array]:

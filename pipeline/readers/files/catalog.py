@@ -8,26 +8,20 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ....protocol.primitives import ZERO_UUID
-from ....storage import inspect
-from ....storage.errors import StorageError
 from ....storage.format import partition_metadata
+from ....storage.format.file_names import offsets_in
 from ....storage.segments.segment import LOG_SUFFIX, file_name
-from ...backend import ReadError, Selection, TopicPartition
+from ...backend import INTERNAL, ReadError, Selection, TopicPartition, as_read_error
 from ...objects import logs
 from ...objects.places import is_url
-from .windows import Gone
+from .windows import Gone, unreadable
 
-INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
-"""The internal topics of brokers, read only if they are named."""
-
-_LOG = re.compile(r"([0-9]{20})\.log")
 _SWAP_SUFFIX = ".log.swap"  # a segment that is about to replace others
 _SWAP_SECONDS = 5.0
 _PAUSE_SECONDS = 0.02
@@ -102,10 +96,8 @@ class Catalog:
     def topic_id(self, topic: str) -> bytes:
         """Returns the id of a topic from its first known partition; ZERO_UUID if it has no id or no known partition."""
         paths = [folder.path for key, folder in sorted(self._known.items()) if key.topic == topic]
-        try:
+        with as_read_error():
             return partition_metadata.read_topic_id(logs.files_of(paths[0]), paths[0]) if paths else ZERO_UUID
-        except StorageError as error:
-            raise ReadError(str(error)) from error
 
     def _expanded(self) -> Iterable[str]:
         for path in self.paths:
@@ -130,15 +122,8 @@ def _folders(path: str) -> tuple[list[Folder], bool]:
     """Returns the partitions at a path, and whether the path is itself a partition's folder."""
     if not is_url(path) and not os.path.exists(path):
         raise ReadError(f"there is no folder {path}")
-    try:
-        path, files = logs.followed(path), logs.files_of(path)
-        own = inspect.partition_folder(path, files)
-        if own is not None:
-            return [Folder(TopicPartition(own.topic, own.partition), path)], True
-        found = inspect.partitions(path, files)
-    except StorageError as error:
-        raise ReadError(str(error)) from error
-    return [Folder(TopicPartition(one.topic, one.partition), one.path) for one in found], False
+    found, is_named = logs.partitions_at(path)
+    return [Folder(TopicPartition(one.topic, one.partition), one.path) for one in found], is_named
 
 
 def names(folder: str) -> list[str]:
@@ -152,10 +137,8 @@ def names(folder: str) -> list[str]:
     while True:
         try:
             found = logs.files_of(folder).list(folder)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise Gone(folder) from error
         except OSError as error:
-            raise ReadError(f"cannot read {folder}: {error.strerror}") from error
+            raise unreadable(folder, error) from error
         known = {name for name in found if name.endswith((LOG_SUFFIX, _SWAP_SUFFIX))}
         swaps = [name for name in known if name.endswith(_SWAP_SUFFIX)]
         if (known == before or is_url(folder)) and not swaps:
@@ -171,7 +154,7 @@ def names(folder: str) -> list[str]:
 
 def bases(folder: str) -> list[int]:
     """Returns the base offsets of the current segments, ascending; at least one."""
-    found = sorted(int(match[1]) for match in map(_LOG.fullmatch, names(folder)) if match)
+    found = offsets_in(names(folder), LOG_SUFFIX)
     if not found:
         raise Gone(folder)
     return found

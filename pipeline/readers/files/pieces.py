@@ -7,8 +7,10 @@ so segments may be rolled, merged and deleted in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +20,14 @@ from ...backend import DataLoss, OffsetRange, Offsets, ReadError, Selection, Top
 from ...objects.logs import LogPlace, places_of, use
 from .. import columnar
 from . import catalog, indexes
-from .batches import BatchPiece
+from .batches import BatchReading
 from .catalog import Catalog, Folder, Segment
-from .ends import Ends, is_torn, retried
+from .ends import Ends, is_torn
 from .indexes import Mark
 from .reading import Reading
-from .windows import WINDOW_BYTES, Gone, LogFile, Window, Windows
+from .windows import WINDOW_BYTES, Gone, LogFile, Window, Windows, retried
+
+T = TypeVar("T")
 
 PART_BYTES = 64 << 20
 """Segments are split into parts of about this size: some tenths of a second of work."""
@@ -54,11 +58,21 @@ class FilePiece:
     window_bytes: int = WINDOW_BYTES
     objects: tuple[LogPlace, ...] = ()
 
+    _reading: ClassVar[type[Reading]] = Reading
+
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yields the records in offset order, with the wanted columns. Raises ReadError, DataLoss."""
         use(self.objects)
-        reading = Reading(self.folder, self.key, self.start, self.end, self.wanted, self.window_bytes)
+        reading = self._reading(self.folder, self.key, self.start, self.end, self.wanted, self.window_bytes)
         return reading.rows(self.base, self.anchor)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPiece(FilePiece):
+    """The entries whose last offset is within the offsets, with a row for each; `wanted.columns` are names of
+    `columns.BATCH_FIELDS`."""
+
+    _reading = BatchReading
 
 
 class FileBackend:
@@ -68,6 +82,8 @@ class FileBackend:
     commas, and wildcards; or URLs of copies of them as objects, with `store_conf` as the settings of their store. Takes
     no lock and writes nothing. Results reflect the logs at the time of each call.
     """
+
+    _piece: ClassVar[type[FilePiece]] = FilePiece
 
     def __init__(
         self,
@@ -94,33 +110,21 @@ class FileBackend:
         return self._catalog.selected(selection)
 
     def earliest(self, of: Sequence[TopicPartition]) -> Offsets:
-        self._ends.look()
-        found: Offsets = {}
-        for folder in self._there(of):
-            try:
-                found[folder.key] = self._ends.start(folder)
-            except Gone:
-                continue
-        return found
+        return self._of_each(of, self._ends.start)
 
     def latest(self, of: Sequence[TopicPartition], *, committed: bool) -> Offsets:
+        return self._of_each(of, self._ends.last_stable if committed else self._ends.high_watermark)
+
+    def _of_each(self, keys: Iterable[TopicPartition], look: Callable[[Folder], T]) -> dict[TopicPartition, T]:
+        """Returns the result of `look` for each partition, without those that no longer exist."""
         self._ends.look()
-        found: Offsets = {}
-        for folder in self._there(of):
-            try:
-                found[folder.key] = self._latest(folder, committed)
-            except Gone:
-                continue
-        return found
-
-    def _latest(self, folder: Folder, committed: bool) -> int:
-        return self._ends.last_stable(folder) if committed else self._ends.high_watermark(folder)
-
-    def _there(self, of: Iterable[TopicPartition]) -> Iterator[Folder]:
-        for key in of:
+        found: dict[TopicPartition, T] = {}
+        for key in keys:
             folder = self._catalog.folder(key)
             if folder is not None:
-                yield folder
+                with suppress(Gone):
+                    found[key] = look(folder)
+        return found
 
     def topic_id(self, topic: str) -> bytes:
         """Returns the id of a topic from its first partition here; ZERO_UUID if it has no id or is not here."""
@@ -130,15 +134,12 @@ class FileBackend:
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Returns the first offset whose timestamp is >= the given one (epoch milliseconds), or None."""
-        self._ends.look()
-        found: dict[TopicPartition, int | None] = {}
-        for folder in self._there(times):
-            try:
-                start, end = self._ends.start(folder), self._ends.high_watermark(folder)
-                found[folder.key] = retried(lambda f=folder, s=start, e=end: _first_at(f, s, e, times[f.key]))
-            except Gone:
-                continue
-        return found
+
+        def first(folder: Folder) -> int | None:
+            start, end = self._ends.start(folder), self._ends.high_watermark(folder)
+            return retried(lambda: _first_at(folder, start, end, times[folder.key]))
+
+        return self._of_each(times, first)
 
     # -- pieces
 
@@ -150,13 +151,6 @@ class FileBackend:
             by_range = [list(joined(of, min(JOINED_BYTES, self._part_bytes))) for of in by_range]
         whole = [piece for of in by_range for piece in of]
         return [part for piece in whole for part in self._parts(piece, self._bytes_each(whole, at_least))]
-
-    def batch_pieces(
-        self, ranges: Sequence[OffsetRange], wanted: Wanted, *, at_least: int | None = None
-    ) -> list[BatchPiece]:
-        """Returns the same work with rows of `ottla_batches`: `wanted.columns` are names of `columns.BATCH_FIELDS`. An
-        entry belongs to the range of its last offset."""
-        return [BatchPiece(piece) for piece in self.pieces(ranges, wanted, at_least=at_least)]
 
     def _bytes_each(self, whole: Sequence[FilePiece], at_least: int | None) -> int:
         if not at_least or at_least <= len(whole):
@@ -210,7 +204,7 @@ class FileBackend:
         except Gone:
             pass
         size_bytes = max(0, size_bytes - (anchor.end if anchor is not None else 0))
-        yield FilePiece(
+        yield self._piece(
             folder.path,
             folder.key,
             low,
@@ -263,6 +257,12 @@ class FileBackend:
             yield replace(piece, start=start, end=mark.last_offset + 1, anchor=anchor, size_bytes=size_bytes)
             start, anchor = mark.last_offset + 1, mark
         yield replace(piece, start=start, anchor=anchor, size_bytes=size_bytes)
+
+
+class BatchBackend(FileBackend):
+    """The same logs, with pieces that return one row for each batch."""
+
+    _piece = BatchPiece
 
 
 def joined(pieces: Iterable[FilePiece], most_bytes: int) -> Iterator[FilePiece]:

@@ -20,10 +20,11 @@ import pyarrow as pa
 
 from ....protocol.records import formats
 from ....protocol.records.batch import BatchHeader
+from ....protocol.records.compression import CODEC_NAMES
 from ....protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...backend import DataLoss, ReadError, TopicPartition, Wanted
 from .. import columnar
-from ..columns import FIELDS, assemble, decoder_columns, rows_of, schema
+from ..columns import assemble, decoder_columns, row_of, schema
 from . import catalog, indexes, transactions
 from .headers import Bools, Int64s, Table
 from .indexes import Mark, OffsetEntries
@@ -38,7 +39,6 @@ _OPENINGS = 100
 _SETTLED_NS = 2_000_000_000  # a directory's mtime may stay unchanged for this long during changes
 _OFFSETS_OF_SEGMENT = 2**31
 _REFUSALS = (CorruptRecords, InvalidRecords, UnsupportedCodec)
-_CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class _Refused(Exception):
@@ -171,13 +171,14 @@ class Reading:
         self._previous = self._base - 1
         self._doubt = None
         self._file, self._index = file, None
-        position = 0
         if anchor is not None and not indexes.is_still(file, anchor):
             anchor = None
         if anchor is None and self._cursor > self._base and file.size() > self._window_bytes:
             anchor = indexes.before(file, self._base, self._cursor)
-        if anchor is not None:
-            position = anchor.position
+        yield from self._entries_from(file, anchor.position if anchor is not None else 0)
+
+    def _entries_from(self, file: LogFile, position: int) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of the entries from a position on."""
         while True:
             windows = Windows(file, position, self._window_bytes)
             for window in windows:
@@ -220,15 +221,10 @@ class Reading:
         self._next = file.header(self._next_at)
         while number < len(table) and not self._is_done:
             firsts, lasts = table.first_offsets(self._previous), table.last_offsets
-            if not self._rises(firsts[number:], lasts[number:]):
-                yield from self._one_by_one(file, window, number)
-                number = self._number
-                if self._resume is not None:
-                    return
-                continue
             begin = number + int(np.searchsorted(lasts[number:], self._cursor))
-            if begin > number and self._hides(window, begin, firsts):
-                yield from self._one_by_one(file, window, begin - 1)
+            rises = self._rises(firsts[number:], lasts[number:])
+            if not rises or (begin > number and self._hides(window, begin, firsts)):
+                yield from self._one_by_one(file, window, begin - 1 if rises else number)
                 number = self._number
                 if self._resume is not None:
                     return
@@ -459,7 +455,6 @@ class Reading:
         self._resume = self._indexed_within(position, int(table.sizes[index]))
         self._claimed = max(self._claimed, min(int(table.last_offsets[index]) + 1, self._end))
         if self._wanted.on_corrupt == "emit" and self._start <= offset < self._end:
-            codec = int(table.codecs[index])
             yield self._raw_row(
                 bytes(window.entry(index)[: None if self._resume is None else self._resume.position - position]),
                 {
@@ -467,7 +462,7 @@ class Reading:
                     "timestamp": int(np.clip(table.max_timestamps[index], -(2**53), 2**53)) * 1000,
                     "timestampType": int(table.timestamp_types[index]),
                     "magic": int(table.magics[index]),
-                    "codec": _CODEC_NAMES[codec] if codec < len(_CODEC_NAMES) else None,
+                    "codec": CODEC_NAMES.get(int(table.codecs[index])),
                     "producerId": int(table.producer_ids[index]),
                     "producerEpoch": int(table.producer_epochs[index]),
                     "sequence": int(table.base_sequences[index]),
@@ -488,9 +483,7 @@ class Reading:
             "crcOk": False,
             "file": self._path,
         }
-        columns = self._wanted.columns
-        arrays = [pa.array([values.get(name)], FIELDS[name].type) for name in columns]
-        return rows_of(arrays, schema(columns), 1)
+        return row_of(values, schema(self._wanted.columns))
 
 
 def matches(window: Window, index: int) -> bool:

@@ -7,22 +7,19 @@ ReadError; `Gone` if a needed file disappears meanwhile, so that the caller star
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from ....protocol.records.batch import BatchHeader
 from ....storage.errors import StorageError
+from ....storage.format.file_names import offsets_in
 from ....storage.producers import snapshot, txn_index
 from ...backend import ReadError
-from ...objects.logs import files_of
 from . import broker_lock, catalog, indexes
 from .headers import Bools, Int64s, Table
-from .windows import Gone, Hops, LogFile
-
-_TXN_INDEX = re.compile(r"([0-9]{20})\.txnindex")
-_TRIES = 20
+from .windows import Gone, Hops, LogFile, file_bytes, retried
 
 
 class Aborted(NamedTuple):
@@ -85,27 +82,20 @@ def events(file: LogFile, base: int, position: int, start: int, end: int) -> Ite
 
 def follow(folder: str, open_at: dict[int, int], start: int, end: int) -> None:
     """Applies the batches between two offsets to the open transactions (first offset by producer id). Raises `Gone`."""
-    bases = catalog.bases(folder)
-    for number in range(max(catalog.number_of(bases, start), 0), len(bases)):
-        base = bases[number]
-        if base >= end:
-            return
-        with LogFile(catalog.log_path(folder, base)) as file:
-            mark = indexes.before(file, base, start) if start > base else None
-            for event in events(file, base, mark.position if mark is not None else 0, start, end):
-                if event.is_control:
-                    open_at.pop(event.producer_id, None)
-                else:
-                    open_at.setdefault(event.producer_id, event.base_offset)
+    for _, event in _events(folder, start, end):
+        if event.is_control:
+            open_at.pop(event.producer_id, None)
+        elif event.base_offset >= start:
+            open_at.setdefault(event.producer_id, event.base_offset)
 
 
 def open_at(folder: str, offset: int, log_start: int) -> dict[int, int]:
     """Returns the open transactions at an offset: the first offset of each, by producer id. Raises `Gone`. Starts from
     the newest valid producer snapshot at or below the offset and applies the batches after it."""
-    for taken in sorted(_numbers(folder, snapshot.NAME), reverse=True):
+    for taken in reversed(offsets_in(catalog.names(folder), snapshot.SUFFIX)):
         if not log_start < taken <= offset:
             continue
-        known = snapshot.parse(_bytes(os.path.join(folder, snapshot.file_name(taken))), taken)
+        known = snapshot.parse(file_bytes(os.path.join(folder, snapshot.file_name(taken))), taken)
         if known is None:
             continue
         found = {
@@ -123,23 +113,24 @@ def open_at(folder: str, offset: int, log_start: int) -> dict[int, int]:
 def may_have_any(folder: str) -> bool:
     """Returns whether a log that was closed cleanly can have transactions: then it has producer snapshots or a
     transaction index."""
-    return bool(_numbers(folder, snapshot.NAME) or _numbers(folder, _TXN_INDEX))
+    names = catalog.names(folder)
+    return bool(offsets_in(names, snapshot.SUFFIX) or offsets_in(names, txn_index.SUFFIX))
 
 
 def aborted(folder: str, start: int, end: int) -> Aborted:
     """Returns the aborted transactions that overlap two offsets, both below the last stable offset."""
-    for _ in range(_TRIES):
-        try:
-            return _aborted(folder, start, end)
-        except Gone:  # deleted or replaced since it was listed
-            continue
-    raise ReadError(f"cannot read {folder}: its transaction indexes are deleted faster than they can be read")
+    try:
+        return retried(lambda: _aborted(folder, start, end))
+    except Gone:
+        text = f"cannot read {folder}: its transaction indexes are deleted faster than they can be read"
+        raise ReadError(text) from None
 
 
 def _aborted(folder: str, start: int, end: int) -> Aborted:
     bases = catalog.bases(folder)
     first_base = bases[max(catalog.number_of(bases, start), 0)]
-    files = [base for base in sorted(_numbers(folder, _TXN_INDEX)) if base >= first_base and base in bases]
+    indexed = offsets_in(catalog.names(folder), txn_index.SUFFIX)
+    files = [base for base in indexed if base >= first_base and base in bases]
     root = os.path.dirname(folder)
     was_closed = broker_lock.was_closed(root)
     found = list(_indexed(folder, files, start, end, may_be_cut=None if was_closed else bases[-1]))
@@ -173,7 +164,7 @@ def _decided(folder: str, start: int, end: int) -> Iterator[txn_index.AbortedTra
                     begun.setdefault(event.producer_id, event.base_offset)
                 continue
             first = begun.pop(event.producer_id, None)
-            if first is not None and _is_abort(file, event):
+            if first is not None and _aborting(file, event) is not None:
                 yield txn_index.AbortedTransaction(event.producer_id, first, event.base_offset, end)
             if high > end and not begun:
                 return
@@ -192,17 +183,18 @@ def _events(folder: str, start: int, end: int) -> Iterator[tuple[LogFile, Event]
                 yield file, event
 
 
-def _is_abort(file: LogFile, event: Event) -> bool:
+def _aborting(file: LogFile, event: Event) -> BatchHeader | None:
+    """Returns the header of a control batch with the marker of an abort; None for another one."""
     header = file.header(event.position)
     if header is None:
-        return False
+        return None
     marker = txn_index.read_marker(file.read(event.position, event.size), 0, header)
-    return marker is not None and marker.kind == txn_index.ABORT
+    return header if marker is not None and marker.kind == txn_index.ABORT else None
 
 
 def _entries(folder: str, base: int, may_be_cut: bool) -> list[txn_index.AbortedTransaction]:
     """Returns the entries of a segment's transaction index, or those of the log if the index is damaged."""
-    data = _bytes(os.path.join(folder, f"{base:020d}{txn_index.SUFFIX}"))
+    data = file_bytes(os.path.join(folder, f"{base:020d}{txn_index.SUFFIX}"))
     if may_be_cut:  # an entry may be in the middle of its write
         data = data[: len(data) // txn_index.ENTRY_BYTES * txn_index.ENTRY_BYTES]
     try:
@@ -219,28 +211,6 @@ def _from_log(folder: str, base: int) -> Iterator[txn_index.AbortedTransaction]:
                 begun.setdefault(event.producer_id, event.base_offset)
                 continue
             first = begun.pop(event.producer_id, None)
-            header = file.header(event.position)
-            if first is None or header is None:
-                continue
-            marker = txn_index.read_marker(file.read(event.position, event.size), 0, header)
-            if marker is not None and marker.kind == txn_index.ABORT:
+            if first is not None and (header := _aborting(file, event)) is not None:
                 stable = min(begun.values(), default=header.next_offset)
                 yield txn_index.AbortedTransaction(event.producer_id, first, header.last_offset, stable)
-
-
-def _numbers(folder: str, pattern: re.Pattern[str]) -> list[int]:
-    return [int(match[1]) for match in map(pattern.fullmatch, catalog.names(folder)) if match]
-
-
-def _bytes(path: str) -> bytes:
-    try:
-        return files_of(path).read_bytes(path)
-    except FileNotFoundError as error:
-        raise Gone(path) from error
-    except OSError as error:
-        raise ReadError(f"cannot read {path}: {error.strerror}") from error
-
-
-def oldest(found: dict[int, int], high_watermark: int) -> int:
-    """Returns the last stable offset: the first offset of the oldest open transaction, else the high watermark."""
-    return min((first for first in found.values() if first < high_watermark), default=high_watermark)

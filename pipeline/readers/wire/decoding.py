@@ -20,10 +20,9 @@ from ....protocol.records.layout import MAGIC_AT, OFFSET_AND_LENGTH, PREFIX_BYTE
 from ...backend import OffsetRange, ReadError, Wanted
 from .. import columns as rows
 from ..columnar import Damage, Options, decode, schema
+from ..columnar.columns import PER_ENTRY
 from .entries import aborted_positions
 from .fetch import Fetched
-
-__all__ = ["CHUNK_BYTES", "Decoder"]
 
 CHUNK_BYTES = 8 << 20
 """The bytes decoded together: as much as one Fetch returns. Batches are walked in step, so more of them cost less each.
@@ -39,9 +38,7 @@ class Decoder:
         self.skipped = 0
         self._wanted = wanted
         self._range = of
-        needed = dict.fromkeys(rows.decoder_columns(wanted.columns))
-        self._columns = tuple(needed)
-        self._with_offset = tuple(dict.fromkeys([*needed, "offset"]))
+        self._with_offset = tuple(dict.fromkeys([*rows.decoder_columns(wanted.columns), "offset"]))
 
     def rows(self, fetched: Fetched) -> Iterator[pa.RecordBatch]:
         """Yields the rows of one Fetch response, with the wanted columns. Raises ReadError for damage with
@@ -158,28 +155,18 @@ class Decoder:
 
     def _raw(self, fetched: Fetched, position: int, damage: Damage) -> pa.RecordBatch:
         """Returns a row with the bytes of an entry that cannot be decoded."""
-        header = damage.header
-        found_rows: dict[str, Any] = {
-            "value": bytes(fetched.data[position : position + _size_bytes(fetched.data, position)]),
-            "offset": OFFSET_AND_LENGTH.unpack_from(fetched.data, position)[0],
-            "timestamp": header.max_timestamp if header else -1,
-            "timestamp_type": (int(header.log_append_time) if header.magic else -1) if header else -1,
-            "headers": [],
-            "magic": header.magic if header else fetched.data[position + MAGIC_AT],
-            "codec": header.codec if header else 0,
-            "producer_id": header.producer_id if header else -1,
-            "producer_epoch": header.producer_epoch if header else -1,
-            "sequence": header.base_sequence if header else -1,
-            "leader_epoch": header.partition_leader_epoch if header else -1,
-            "transactional": header.is_transactional if header else False,
-            "control": header.is_control if header else False,
-            "crc_ok": False,
-        }
-        found_rows["batch_offset"] = found_rows["offset"]
-        kinds = schema(self._with_offset)
-        return pa.RecordBatch.from_arrays(
-            [pa.array([found_rows.get(field.name)], field.type) for field in kinds], schema=kinds
-        )
+        header, (offset, _) = damage.header, OFFSET_AND_LENGTH.unpack_from(fetched.data, position)
+        raw = bytes(fetched.data[position : position + _size_bytes(fetched.data, position)])
+        found: dict[str, Any] = {"value": raw, "offset": offset, "headers": [], "crc_ok": False}
+        if header is None:
+            unknown = ("timestamp", "timestamp_type", "producer_id", "producer_epoch", "sequence", "leader_epoch")
+            found |= dict.fromkeys(unknown, -1)
+            found |= {"magic": fetched.data[position + MAGIC_AT], "codec": 0, "transactional": False, "control": False}
+        else:
+            found |= {name: of(header) for name, of in PER_ENTRY.items()}
+            found |= {"timestamp": header.max_timestamp, "sequence": header.base_sequence}
+        found["batch_offset"] = offset
+        return rows.row_of(found, schema(self._with_offset))
 
     def close(self) -> None:
         """Logs the number of skipped entries."""

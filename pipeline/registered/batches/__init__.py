@@ -3,6 +3,6 @@
 from contextlib import suppress
 
 with suppress(ImportError):  # without the extra there is nothing to be found
-    from ottla.pipeline.sources.batches import BatchesSource as DefaultSource
+    from ottla.pipeline.sources.source import BatchesSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -3,6 +3,6 @@
 from contextlib import suppress
 
 with suppress(ImportError):  # without the extra there is nothing to be found
-    from ottla.pipeline.sources.log import LogSource as DefaultSource
+    from ottla.pipeline.sources.source import LogSource as DefaultSource
 
 __all__ = ["DefaultSource"]

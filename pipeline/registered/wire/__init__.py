@@ -3,6 +3,6 @@
 from contextlib import suppress
 
 with suppress(ImportError):  # without the extra there is nothing to be found
-    from ottla.pipeline.sources.wire import WireSource as DefaultSource
+    from ottla.pipeline.sources.source import WireSource as DefaultSource
 
 __all__ = ["DefaultSource"]

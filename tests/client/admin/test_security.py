@@ -21,7 +21,7 @@ from ottla.client.admin.admin import (
     ScramUpsertion,
     quota_entity,
 )
-from ottla.client.admin.users import salted
+from ottla.client.admin.security import salted
 from ottla.client.net.errors import ConfigError, KafkaError, UnsupportedVersion
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.security.create_acls import CreateAclsRequest, CreateAclsResponse

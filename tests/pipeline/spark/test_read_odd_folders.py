@@ -17,9 +17,8 @@ from ottla.pipeline.cli import output, spark_start
 from ottla.pipeline.jobs.audit.steps import Audit
 from ottla.pipeline.jobs.census.plan import plan
 from ottla.pipeline.offsets import split
-from ottla.pipeline.readers.files import FileBackend, pieces
-from ottla.pipeline.sources.batches import BatchesSource
-from ottla.pipeline.sources.log import LogSource
+from ottla.pipeline.readers.files import BatchBackend, FileBackend, pieces
+from ottla.pipeline.sources.source import BatchesSource, LogSource
 from ottla.storage import inspect
 from ottla.storage.errors import StorageError
 from ottla_testing.patience import PATIENCE_S
@@ -74,7 +73,8 @@ def test_tiny_segments_joined_to_few_tasks(tmp_path: Path, monkeypatch: pytest.M
     assert all(one.end == other.start for one, other in pairwise(found))
     assert [row["offset"] for row in rows(found)] == offsets
     of_batches = Wanted(("baseOffset", "lastOffset"))
-    batches = backend.batch_pieces([whole], of_batches)
+    batch_backend = BatchBackend([str(tmp_path)])
+    batches = batch_backend.pieces([whole], of_batches)
     assert len(batches) == len(found)
     parts = split([whole], 2)  # the effect of maxRecordsPerPartition
     assert len(backend.pieces(parts, wanted())) >= len(parts) > 512
@@ -87,7 +87,7 @@ def test_tiny_segments_joined_to_few_tasks(tmp_path: Path, monkeypatch: pytest.M
     assert len(alone) >= 590
     monkeypatch.setattr(pieces, "PIECES_PLENTY", 512)
     assert backend.pieces([whole], wanted(), at_least=1) == alone
-    assert rows(backend.batch_pieces([whole], of_batches, at_least=1)) == rows(batches)
+    assert rows(batch_backend.pieces([whole], of_batches, at_least=1)) == rows(batches)
     assert rows(backend.pieces([whole], timed, at_least=1)) == joined
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ottla.pipeline.backend import OffsetRange, ReadError
 from ottla.pipeline.readers.columns import BATCH_COLUMNS, BATCH_FIELDS, batch_schema
-from ottla.pipeline.readers.files import FileBackend
+from ottla.pipeline.readers.files import BatchBackend
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 from ottla.storage import inspect
@@ -27,10 +27,10 @@ ALL = tuple(BATCH_FIELDS)
 
 def batches(path: Path | str, *columns: str, start: int = 0, end: int | None = None, **options: Any) -> list[Row]:
     sizes = {name: options.pop(name) for name in ("part_bytes", "window_bytes") if name in options}
-    backend = FileBackend([str(path)], **sizes)
+    backend = BatchBackend([str(path)], **sizes)
     (key,) = backend._catalog.refresh()
     stop = backend.latest([key], committed=False)[key] if end is None else end
-    return rows(backend.batch_pieces([OffsetRange(*key, start, stop)], wanted(*columns or ALL, **options)))
+    return rows(backend.pieces([OffsetRange(*key, start, stop)], wanted(*columns or ALL, **options)))
 
 
 def expected_rows(folder: Folder) -> list[Row]:
@@ -113,8 +113,8 @@ def test_batch_rows_large_entries_read_headers_only(tmp_path: Path, monkeypatch:
         bytes_read += len(found := read(self, position, length))
         return found
 
-    backend = FileBackend([str(tmp_path)])
-    pieces = backend.batch_pieces([OffsetRange(*KEY, 0, 8)], wanted("sizeBytes", "lastOffset"))
+    backend = BatchBackend([str(tmp_path)])
+    pieces = backend.pieces([OffsetRange(*KEY, 0, 8)], wanted("sizeBytes", "lastOffset"))
     monkeypatch.setattr(LogFile, "fill", counted)
     monkeypatch.setattr(LogFile, "read", counted_read)
     assert [row["sizeBytes"] for row in rows(pieces)] == [len(one) for one in data]
@@ -133,9 +133,9 @@ def test_batch_range_contains_entries_that_end_in_it(tmp_path: Path) -> None:
 
 def test_batch_rows_column_choice_and_time_bounds(tmp_path: Path) -> None:
     folder = written(tmp_path / "orders-3", [(2, 0, 2)] * 6)
-    backend = FileBackend([str(tmp_path)])
+    backend = BatchBackend([str(tmp_path)])
     latest = max(header.max_timestamp for _, _, header in folder.placed())
-    (piece,) = backend.batch_pieces([OffsetRange(*KEY, 0, folder.end)], wanted("codec", "position", from_ms=latest))
+    (piece,) = backend.pieces([OffsetRange(*KEY, 0, folder.end)], wanted("codec", "position", from_ms=latest))
     found = pa.Table.from_batches(piece.read())
     assert found.schema.equals(batch_schema(("codec", "position")))
     hits = [position for _, position, header in folder.placed() if header.max_timestamp >= latest]
