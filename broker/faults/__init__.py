@@ -4,19 +4,3 @@
 `BrokerState.faults`, or None unless fault injection is available. `broker/network/fault_injection.py` applies rules to
 requests, `disk.py` to operations of the disk. Tests use `broker/testing/faults.py`.
 """
-
-from __future__ import annotations
-
-from .actions import ACTIONS, PARAMETERS, Action
-from .rule_set import Faults, UnknownFault
-from .rules import Rule, StandingRule
-
-__all__ = [
-    "ACTIONS",
-    "PARAMETERS",
-    "Action",
-    "Faults",
-    "Rule",
-    "StandingRule",
-    "UnknownFault",
-]

@@ -13,19 +13,18 @@ transaction marker. A snapshot is a hint: a damaged one is not used.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import re
 import struct
 from collections.abc import Mapping
 
 from ...protocol.limits import INT64_MAX
 from ...protocol.records.checksum import crc32c
-from ..errors import StorageError
+from ..errors import storage_errors
 from ..io.files import Files
 from .producer_state import SEQUENCE_SPACE, CachedBatch, Producer
 
 SUFFIX = ".snapshot"
-NAME = re.compile(r"(\d{20})\.snapshot")
 VERSION = 1
 
 _HEAD = struct.Struct(">hIi")
@@ -96,9 +95,6 @@ def parse(data: bytes | memoryview, offset: int = INT64_MAX) -> dict[int, Produc
 def read(files: Files, directory: str, offset: int) -> dict[int, Producer] | None:
     """Reads the snapshot at an offset; returns None if it is missing or damaged. Raises StorageError."""
     path = os.path.join(directory, file_name(offset))
-    try:
+    with storage_errors(f"cannot read {path}"), contextlib.suppress(FileNotFoundError):
         return parse(files.read_bytes(path), offset)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error}") from error
+    return None

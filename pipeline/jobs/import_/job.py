@@ -3,7 +3,7 @@
     import_records(spark, "/lake/kafka", bootstrap="broker:9092")
     import_records(spark, "/lake/kafka", data_dir="/var/lib/ottla")
 
-Owns the distribution of tasks; `steps.py` and `produce.py` have the steps. In both cases a second run of the same
+Owns the distribution of tasks; `adoption.py` and `produce.py` have the steps. In both cases a second run of the same
 import continues after an interruption, and adds no record twice. The files, and with `data_dir` the staging folder
 beside it, must be mounted at the same paths here and on the workers.
 """
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from pyspark.sql import SparkSession
@@ -25,19 +26,57 @@ from .. import spark_tasks
 from ..in_place.directory_hold import check_on_disk
 from ..spark_tasks import Progress, ProgressCallback
 from . import files, produce, sources, tasks
-from .adoption import Target
+from .adoption import Target, fill
 from .plan import PIECE_BYTES, Plan
 from .plan import plan as planned_import
 from .produce import BY_KEY, Delivery
 from .report import Imported, ImportReport
-from .settings import ImportSettings
-from .steps import fill
 from .tasks import Layout, Work, Written
 from .topics import check_wide, counts
 
-__all__ = ["ImportReport", "ImportSettings", "import_records"]
-
 LOOK_HERE_FILES, LOOK_HERE_BYTES = 32, 32 << 20
+
+
+CODECS = tuple(codec.name.lower() for codec in Codec)
+MIN_SEGMENT_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSettings:
+    """The records that an import reads from Parquet files, and how it writes them.
+
+    `topics` lists the topics; `like` is a regular expression that full names must match. With neither: all but internal
+    topics. `to_topic` is the target if one topic is imported, or if the files name none. Batches are compressed with
+    `codec`.
+
+    `catalog` are pyiceberg's properties of the catalog that has the Iceberg table `table`, if the rows are in one.
+
+    To brokers: a topic that is created has `partitions`, or more if the rows need more; `config` are configs of Kafka's
+    producer. To a data directory: segments roll at `segment_bytes`.
+
+    `store_conf` are settings of the object store that has the files, such as `endpoint` and `region`; credentials are
+    none of them.
+    """
+
+    topics: Sequence[str] | None = None
+    like: str | None = None
+    to_topic: str | None = None
+    partitions: int | None = None
+    codec: str | None = None
+    segment_bytes: int = tasks.SEGMENT_BYTES
+    table: str | None = None
+    catalog: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
+    config: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
+    store_conf: Mapping[str, str] | None = None
+
+    def check(self) -> None:
+        """Raises ReadError for an invalid value."""
+        if self.codec is not None and self.codec not in CODECS:
+            raise ReadError(f"codec is {self.codec!r}: it must be one of {', '.join(CODECS)}")
+        if self.partitions is not None and self.partitions < 1:
+            raise ReadError(f"partitions is {self.partitions}: it must be 1 or more")
+        if self.segment_bytes < MIN_SEGMENT_BYTES:
+            raise ReadError(f"segment_bytes is {self.segment_bytes}: it must be {MIN_SEGMENT_BYTES} or more")
 
 
 def import_records(
@@ -109,9 +148,9 @@ def import_records(
         identity = files.identity(found, *chosen, layout)
 
         def run(works: Sequence[Work]) -> Iterator[tuple[Work, Written]]:
-            size_of = attrgetter("piece.plain_bytes")
+            plain_bytes = attrgetter("piece.plain_bytes")
             return spark_tasks.run(
-                spark, works, tasks.write, bytes_of=size_of, on_progress=on_progress, name="ottla import"
+                spark, works, tasks.write, bytes_of=plain_bytes, on_progress=on_progress, name="ottla import"
             )
 
         report = fill(plan, source, target, identity, layout, run, now_ms=time.time_ns() // 1_000_000)
@@ -123,8 +162,7 @@ def _inspected(spark: SparkSession, listed: Sequence[files.ParquetFile]) -> list
     """Returns the contents of each of the files. A few small ones are inspected here, faster than Spark would start."""
     if len(listed) <= LOOK_HERE_FILES and sum(file.size_bytes for file in listed) <= LOOK_HERE_BYTES:
         return [files.look(file) for file in listed]
-    name, size_of = "ottla import: inspect files", attrgetter("size_bytes")
-    found = spark_tasks.run(spark, listed, files.look, bytes_of=size_of, name=name)
+    found = spark_tasks.run(spark, listed, files.look, name="ottla import: inspect files")
     return sorted((of for _, of in found), key=lambda of: of.file.name)
 
 

@@ -92,7 +92,7 @@ def write(work: Work, files: Files | None = None) -> Written:
         except OSError:
             if read_done(files, work.folder) is None:
                 raise
-            remove_tree(files, attempt)  # another attempt was first
+            folder_copies.remove_tree(files, attempt)  # another attempt was first
         files.sync_directory(os.path.dirname(work.folder))
         return written
     except (StorageError, ValueError) as error:
@@ -145,15 +145,6 @@ def _check(work: Work, folder: str, files: Files) -> None:
 def read_done(files: Files, folder: str) -> Written | None:
     """Returns the facts of a complete piece, or None."""
     try:
-        document = json.loads(files.read_bytes(os.path.join(folder, DONE)))
-        return Written(**document)
-    except FileNotFoundError:
+        return Written(**json.loads(files.read_bytes(os.path.join(folder, DONE))))
+    except (FileNotFoundError, ValueError, TypeError):
         return None
-    except (ValueError, TypeError):
-        return None
-
-
-def remove_tree(files: Files, path: str) -> None:
-    """Removes a folder and its contents, if it exists. Raises OSError."""
-    if files.exists(path):
-        folder_copies.remove_tree(files, path)

@@ -10,31 +10,72 @@ seconds of them.
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
 from ....protocol.text import elapsed
 from ...backend import Backend, OffsetRange, ReadError, Selection
-from ...offsets import positions, resolve
-from ...readers.files import FileBackend
+from ...offsets import Limit, positions, resolve
+from ...session import first_interrupt_noted
 from ...sink.errors import SinkError
 from .. import spark_tasks
 from ..export import arguments
+from ..export.job import ISOLATIONS, backend_of, paths_of
+from ..export.tasks import FILE_BYTES
 from ..import_.produce import options_of
 from ..import_.topics import check_wide, counts, ensure
 from ..spark_tasks import JobError, Progress, ProgressCallback
 from .report import Replayed, ReplayReport
-from .rounds import Replay, Settings
-from .settings import ReplaySettings
-from .tasks import Played, Work, replay_part
+from .rounds import Replay
+from .schedule import LEAST, MOST
+from .tasks import Settings, Work, replay_part
 
-__all__ = ["ReplayReport", "ReplaySettings", "replay"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """The records that a replay sends, their topics and its pace.
+
+    `topics` lists the topics; `like` is a regular expression that full names must match. With neither: all but internal
+    topics. `starting` and `ending` are "earliest", "latest", a time, or offsets (`arguments.limit`). Transaction
+    markers are not sent; aborted transactions only if `isolation` is "read_uncommitted".
+
+    Records go to the topic of the same name, or all to `to_topic`; missing topics are created. `partitions` is "keep",
+    or "key" for the partition that Kafka's default partitioner selects. `timestamps` is "keep", or "new" for the time
+    of sending. `rate` limits records per second over all partitions; `speed` is a multiple of the pace of the
+    timestamps, all partitions in step; with neither there is no limit. `config` are configs of Kafka's producer,
+    `store_conf` settings of an object store whose copies of logs are read.
+    """
+
+    topics: Sequence[str] | None = None
+    like: str | None = None
+    starting: str | Limit = "earliest"
+    ending: str | Limit = "latest"
+    isolation: str = "read_committed"
+    to_topic: str | None = None
+    partitions: str = "keep"
+    timestamps: str = "keep"
+    rate: float | None = None
+    speed: float | None = None
+    config: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
+    store_conf: Mapping[str, str] | None = None
+
+    def check(self) -> None:
+        """Raises ReadError for an invalid value."""
+        if self.rate is not None and self.speed is not None:
+            raise ReadError("give either rate or speed, not both")
+        for name, number in (("rate", self.rate), ("speed", self.speed)):
+            if number is not None and not LEAST <= number <= MOST:
+                raise ReadError(f"{name} is {number}: it must be from {LEAST:g} to {MOST:g}")
+        for name, value, choices in (
+            ("timestamps", self.timestamps, ("keep", "new")),
+            ("partitions", self.partitions, ("keep", "key")),
+            ("isolation", self.isolation, ISOLATIONS),
+        ):
+            if value not in choices:
+                raise ReadError(f"{name} is {value!r}: it must be {' or '.join(choices)}")
 
 
 def replay(
@@ -61,11 +102,12 @@ def replay(
     options = options_of(bootstrap, settings.config or {})
     to_topic, keeps_partitions = settings.to_topic, settings.partitions == "keep"
     began = time.monotonic()
-    with _backend(source, settings.store_conf) as backend:
+    with backend_of(source, FILE_BYTES, settings.store_conf) as backend:
         ranges, widths = _ranges(backend, settings)
         _check_not_itself(source, bootstrap, to_topic, widths)
         wanted = {to_topic: max(widths.values(), default=1)} if to_topic is not None else widths
-        report = ReplayReport(_name(source), bootstrap)
+        name = source["bootstrap.servers"] if isinstance(source, Mapping) else ", ".join(paths_of(source))
+        report = ReplayReport(name, bootstrap)
         report.partitions = [Replayed(*one.key, one.start, one.start, one.end, 0) for one in ranges]
         if dry_run or on_plan is not None:
             there = counts(options, sorted(wanted))
@@ -85,12 +127,12 @@ def replay(
             speed=settings.speed,
             tasks=max(1, spark_tasks.parallelism(spark)) if any(one.size for one in ranges) else 1,
         )
-        with _stoppable() as stopped:
+        with first_interrupt_noted() as stopped:
             made = Replay(
                 backend,
                 ranges,
                 sending,
-                lambda works: _run(spark, works),
+                lambda works: spark_tasks.run(spark, works, replay_part, bytes_of=_alone, name="ottla replay"),
                 time.time,
                 time.sleep,
                 lambda: stopped() or is_over(),
@@ -112,47 +154,9 @@ def _all(made: Replay, report: ReplayReport) -> None:
         raise
 
 
-def _run(spark: SparkSession, works: Sequence[Work]) -> Iterator[tuple[Work, Played]]:
-    return spark_tasks.run(spark, works, replay_part, bytes_of=_alone, name="ottla replay")
-
-
 def _alone(work: Work) -> int:
     """Returns the size of a whole bundle, so that every part is a task of its own: all must run at the same time."""
     return spark_tasks.MOST_BYTES
-
-
-@contextlib.contextmanager
-def _stoppable() -> Iterator[Callable[[], bool]]:
-    """Yields a function that returns whether Ctrl-C was pressed. A second Ctrl-C has its previous effect."""
-    pressed = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield pressed.is_set
-        return
-    before: Any = signal.getsignal(signal.SIGINT)
-
-    def stop(number: int, frame: Any) -> None:
-        pressed.set()
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, stop)
-    try:
-        yield pressed.is_set
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _backend(source: str | Sequence[str] | Mapping[str, str], store_conf: Mapping[str, str] | None) -> Any:
-    if isinstance(source, Mapping):
-        from ...readers.wire import WireBackend
-
-        return WireBackend(source)
-    return FileBackend([source] if isinstance(source, str) else source, store_conf=store_conf)
-
-
-def _name(source: str | Sequence[str] | Mapping[str, str]) -> str:
-    if isinstance(source, Mapping):
-        return source["bootstrap.servers"]
-    return source if isinstance(source, str) else ", ".join(source)
 
 
 def _ranges(backend: Backend, settings: ReplaySettings) -> tuple[list[OffsetRange], dict[str, int]]:
@@ -162,8 +166,7 @@ def _ranges(backend: Backend, settings: ReplaySettings) -> tuple[list[OffsetRang
     widths: dict[str, int] = {}
     for key in keys:
         widths[key.topic] = max(widths.get(key.topic, 0), key.partition + 1)
-    starting = arguments.limit(starting, "--from") if isinstance(starting, str) else starting
-    ending = arguments.limit(ending, "--until") if isinstance(ending, str) else ending
+    starting, ending = arguments.limit(starting, "--from"), arguments.limit(ending, "--until")
     ranges = resolve(backend, keys, starting, ending, no_match="latest", committed=committed, fail_on_data_loss=True)
     # Empty ranges are reported as well: --from-offsets of the next run must name every partition.
     empty = sorted(set(keys) - {one.key for one in ranges})

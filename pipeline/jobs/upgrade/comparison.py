@@ -2,11 +2,13 @@
 
 Owns the comparison, entry by entry: v2 batches are byte-equal; an old entry has its offsets, keys, values and
 timestamps in one v2 batch, with the same codec and timestamp type, without a producer, and with a valid CRC; and the
-indexes match the log.
+indexes match the log: each entry names a batch of it, in the time index one whose timestamp no earlier batch exceeds.
+Missing index entries only cost time.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
@@ -21,6 +23,8 @@ from ....protocol.records.errors import CorruptRecords, InvalidRecords
 from ....protocol.records.layout import CRC_FROM, LEGACY_ATTRIBUTES_AT, MAGIC_AT
 from ....storage.compaction.rewrite import Source
 from ....storage.io.files import Files
+from ....storage.producers import txn_index
+from ....storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from ...backend import ReadError
 from ...readers.columnar import COLUMNS, Options, decode
 from ...readers.columnar.batches import lone_rows
@@ -28,10 +32,12 @@ from ...readers.columnar.columns import record_batch, schema
 from ...readers.columnar.legacy import plain_rows
 from ...readers.files.headers import Table
 from ..in_place.windows import PADDING, WINDOW_BYTES, entry_windows
-from .index_comparison import Indexes, aborted_transactions
 
 _WANTED = tuple(name for name in COLUMNS if name != "timestamp_type")  # that is compared entry by entry
 _WRAPPED_BYTES = 256 << 10
+_BY_OFFSET = np.dtype([("offset", ">i4"), ("position", ">i4")])
+_BY_TIME = np.dtype([("time", ">i8"), ("offset", ">i4")])
+_NAME_DIGITS = 20
 
 _Window = tuple[bytes, list[int]]
 
@@ -215,3 +221,69 @@ def _lone(data: bytes, places: Sequence[int], table: Table) -> pa.Table:
     appended = np.where(table.appended, table.max_timestamps, -1)
     rows = lone_rows(data, at[:-1] + HEADER_BYTES, at[1:], table.base_offsets, table.base_timestamps, appended)
     return pa.Table.from_batches([record_batch(rows, _WANTED)])
+
+
+# -- indexes
+
+
+class Indexes:
+    """The two indexes of a log of v2 batches, whose name begins with its base offset. Raises OSError."""
+
+    def __init__(self, files: Files, log: Source) -> None:
+        base = int(os.path.basename(log.log_path)[:_NAME_DIGITS])
+
+        def read(kind: str, entry: np.dtype) -> np.ndarray:
+            data = files.read_bytes(_beside(log.log_path, kind))
+            if len(data) % entry.itemsize:
+                raise CorruptRecords(f"its {kind} has {len(data)} bytes")
+            return np.frombuffer(data, entry)
+
+        by_offset, by_time = read(INDEX_SUFFIX, _BY_OFFSET), read(TIME_INDEX_SUFFIX, _BY_TIME)
+        self._offsets = by_offset["offset"].astype(np.int64) + base
+        self._positions = by_offset["position"].astype(np.int64)
+        self._times, self._of_times = by_time["time"].astype(np.int64), by_time["offset"].astype(np.int64) + base
+        for rising in (self._positions, self._offsets, self._times):
+            if (np.diff(rising) <= 0).any():
+                raise CorruptRecords("the entries of an index do not ascend")
+        self._done = self._done_times = 0
+        self._latest = -1
+
+    def add(self, place: int, data: bytes, places: Sequence[int]) -> None:
+        """Takes the next batches: they begin at `places` of the data, the first one at `place` of the log."""
+        table = Table.of(data, places[:-1], 0)
+        if not table.is_new.all():
+            raise CorruptRecords("an entry is not of format v2")
+        at, lasts, own = table.places, table.last_offsets, table.max_timestamps
+        end = int(np.searchsorted(self._positions, place + places[-1]))
+        positions, offsets = self._positions[self._done : end] - place + places[0], self._offsets[self._done : end]
+        self._done = end
+        self._check(at, positions, lasts, offsets, "offset")
+        latest = np.maximum.accumulate(np.maximum(own, self._latest))
+        self._latest = int(latest[-1])
+        end = int(np.searchsorted(self._of_times, lasts[-1], "right"))
+        times, offsets = self._times[self._done_times : end], self._of_times[self._done_times : end]
+        self._done_times = end
+        for expected in (own, latest):
+            self._check(lasts, offsets, expected, times, "time")
+
+    @staticmethod
+    def _check(known: npt.NDArray, of: npt.NDArray, expected: npt.NDArray, by_index: npt.NDArray, what: str) -> None:
+        found = np.minimum(np.searchsorted(known, of), known.size - 1)
+        if (known[found] != of).any() or (expected[found] != by_index).any():
+            raise CorruptRecords(f"an entry of its {what} index matches no batch")
+
+    def finish(self) -> None:
+        """Checks that no index entries are left after the last batch."""
+        if self._done < self._positions.size or self._done_times < self._times.size:
+            raise CorruptRecords("an index has entries after the end of its log")
+
+
+def aborted_transactions(files: Files, logs: Sequence[Source]) -> bytes:
+    """Returns the whole entries of the transaction indexes of some logs. Raises OSError."""
+    return b"".join(txn_index.read_whole(files, _beside(log.log_path, txn_index.SUFFIX)) for log in logs)
+
+
+def _beside(log_path: str, kind: str) -> str:
+    """Returns the path of another file of the same segment."""
+    folder, name = os.path.split(log_path)
+    return os.path.join(folder, name[:_NAME_DIGITS] + kind + name[_NAME_DIGITS + len(LOG_SUFFIX) :])

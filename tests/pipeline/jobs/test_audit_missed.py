@@ -14,16 +14,17 @@ import pytest
 from ottla.broker import Embedded
 from ottla.pipeline.jobs.audit.report import AuditReport
 from ottla.pipeline.jobs.audit.transaction_times import OpenInPartition, begun_ms
-from ottla.pipeline.jobs.partitions import topic_ids
 from ottla.protocol.compiler import build
+from ottla.protocol.internal_records.metadata_values import topic_ids
 from ottla.protocol.internal_records.transaction_records import TransactionLogKey, TransactionLogValue
 from ottla.protocol.records.batch import Record
 from ottla.storage.check.directory import Verification
-from ottla.storage.check.index_tail import IndexTail
+from ottla.storage.check.index import IndexTail
 from ottla.storage.config import LogConfig
 from ottla.storage.follower_log import FollowerLog
 from ottla.storage.format.partition_metadata import encode_id, read_topic_id, write_topic_id
 from ottla.storage.io.files import DiskFiles
+from ottla.storage.log_dir import metadata_log
 from ottla.storage.log_dir.directory import DataDirectory
 from ottla.tools.disk.repair import repair as repair_command
 from ottla.tools.disk.verify import verify as verify_command
@@ -72,7 +73,7 @@ def test_topic_created_again_beside_a_running_broker_is_sound(tmp_path: Path) ->
     with Embedded(data_dir=tmp_path / "data") as broker:
         broker.create_topic("orders")
         data = str(tmp_path / "data")
-        verification = Verification(data, topic_ids=lambda: topic_ids(data))
+        verification = Verification(data, topic_ids=lambda: topic_ids(metadata_log.values(data)))
         folders = {folder.topic: folder for folder in verification.folders}
         assert list(verification.other_findings()) == []
         walk = verification.walk(folders["orders"])

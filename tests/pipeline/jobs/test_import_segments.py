@@ -11,10 +11,9 @@ import pytest
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.backend import ReadError, TopicPartition
-from ottla.pipeline.jobs.import_.adoption import Target
+from ottla.pipeline.jobs.import_.adoption import Target, fill
 from ottla.pipeline.jobs.import_.report import ImportReport
 from ottla.pipeline.jobs.import_.staging_folder import staging_path
-from ottla.pipeline.jobs.import_.steps import fill
 from ottla.pipeline.jobs.import_.tasks import Layout
 from ottla.protocol.records import formats
 from ottla.storage.check.directory import Verification

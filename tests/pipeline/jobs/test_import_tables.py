@@ -12,14 +12,13 @@ import pytest
 
 from ottla.pipeline.backend import ReadError, TopicPartition
 from ottla.pipeline.jobs.export.commit import Settings
-from ottla.pipeline.jobs.export.settings import ExportSettings
+from ottla.pipeline.jobs.export.job import ExportSettings
 from ottla.pipeline.jobs.export.tables import opener
 from ottla.pipeline.jobs.export.tasks import Form, Format
 from ottla.pipeline.jobs.import_ import files, sources
-from ottla.pipeline.jobs.import_.adoption import Target
+from ottla.pipeline.jobs.import_.adoption import Target, fill
 from ottla.pipeline.jobs.import_.plan import plan
 from ottla.pipeline.jobs.import_.report import ImportReport
-from ottla.pipeline.jobs.import_.steps import fill
 from ottla.pipeline.jobs.import_.tasks import Layout
 from ottla.protocol.records.batch import Header, Record
 from ottla.storage.io.files import DiskFiles

@@ -21,8 +21,7 @@ from ottla.pipeline.jobs.export.commit import Settings
 from ottla.pipeline.jobs.export.manifest import Commit, Exported, ExportedFile, ExportError
 from ottla.pipeline.jobs.import_ import files, rows
 from ottla.pipeline.jobs.import_ import plan as pieces
-from ottla.pipeline.jobs.import_.adoption import Target
-from ottla.pipeline.jobs.import_.steps import fill
+from ottla.pipeline.jobs.import_.adoption import Target, fill
 from ottla.pipeline.jobs.import_.tasks import Layout
 from ottla.pipeline.jobs.replay import schedule
 from ottla.pipeline.jobs.replay.tasks import COLUMNS

@@ -129,7 +129,7 @@ def result_of(spark: SparkSession, command: dict[str, Any]) -> Any:
         if found != command["wanted"]:
             raise RuntimeError(f"{found} bytes instead of {command['wanted']}")
     elif what == "decode":
-        from ottla.pipeline.sources.log import LogSource
+        from ottla.pipeline.sources.source import LogSource
 
         source = LogSource(command["options"])
         reader = source.reader(cast("StructType", source.schema()))

@@ -16,8 +16,9 @@ import jsonschema
 import yarl
 
 from ottla.broker.admin_api.operations import Operations
+from ottla.broker.config.serve_options import ControlOptions
 from ottla.broker.control.app import start_control
-from ottla.broker.faults import Faults
+from ottla.broker.faults.rule_set import Faults
 from ottla.broker.recording.ring import Ring
 from ottla.broker.virtual_clock import VirtualClock
 from ottla_testing.broker import harness
@@ -88,7 +89,7 @@ async def controlled(folder: Path, **more: Any) -> AsyncIterator[tuple[harness.B
     async with harness.running(folder, clock=clock, faults=Faults(), ring=Ring(), **more) as broker:
         operations = Operations(broker.running)
         await operations.keep_start()
-        server = await start_control(operations)
+        server = await start_control(operations, ControlOptions())
         try:
             timeout = aiohttp.ClientTimeout(PATIENCE_S)
             async with aiohttp.ClientSession(timeout=timeout) as http:

@@ -12,11 +12,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 
 from ottla.pipeline.filters import column_of, holds
-from ottla.pipeline.sources.batches import BatchesSource
-from ottla.pipeline.sources.log import LogSource
 from ottla.pipeline.sources.reader import LogsReader
-from ottla.pipeline.sources.source import LogsSource
-from ottla.pipeline.sources.wire import WireSource
+from ottla.pipeline.sources.source import BatchesSource, LogSource, LogsSource, WireSource
 from ottla.pipeline.spark_api import Filter
 from ottla_testing.pipeline.read_samples import Row
 
