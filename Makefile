@@ -206,5 +206,5 @@ image: ## the container image, as ottla:dev, with docker or podman
 compose-test: $(STAMP) ## build the image and run it, its compose file and Testcontainers; writes out/compose-test.json
 	@$(CONTAINERS) $(BIN)/python tests/containers/run.py $(ARGS)
 
-release: ## make VERSION=X.Y.Z: version, changelog, packages, SBOM, image, commit and tag; uploads nothing (ARGS=--dry-run)
+release: ## make VERSION=X.Y.Z: version, changelog, packages, compiled wheels, SBOM, image, commit and tag; uploads nothing (ARGS=--dry-run)
 	$(PYTHON) docker/release.py $(VERSION) $(ARGS)
