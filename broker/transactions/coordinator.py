@@ -168,6 +168,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._waits = waits or clock
         self._leads: Callable[[int], bool] | None = None
+        self._whole = self  # also in what `at_node` returns: steps after the request are made here
         self._entries: dict[str, Entry] = {}
         self._readiness: dict[int, Readiness] = {}
         self._active = True
@@ -502,7 +503,7 @@ class TransactionCoordinator:
         except Exception as error:
             return AppendFailed(write, self._write_error(error))
         if isinstance(submitted, asyncio.Future):
-            on_settled(submitted, partial(self._record_settled, entry, write))
+            on_settled(submitted, partial(self._whole._record_settled, entry, write))
             return None
         return Appended(write)
 
@@ -524,7 +525,7 @@ class TransactionCoordinator:
                 continue
             if isinstance(submitted, asyncio.Future):
                 marking.waiting.add(partition)
-                on_settled(submitted, partial(self._marker_settled_later, entry, marking, partition))
+                on_settled(submitted, partial(self._whole._marker_settled_later, entry, marking, partition))
             else:
                 self._marker_settled(marking, partition, None)
         return self._marked_all(entry)
@@ -538,7 +539,7 @@ class TransactionCoordinator:
             return MarkersWritten(marking.markers)
         if len(marking.waiting) < len(marking.left) and marking.timer is None:
             when_ms = self._waits.now_ms() + RETRY_MS
-            marking.timer = self._waits.call_at(when_ms, self._retry_due, entry, marking)
+            marking.timer = self._waits.call_at(when_ms, self._whole._retry_due, entry, marking)
         return None
 
     def _end_marking(self, entry: Entry) -> None:

@@ -272,6 +272,22 @@ async def test_close_responds_to_delayed_requests() -> None:
         assert world.disk.markers == {}
 
 
+async def test_what_follows_a_request_to_one_node_has_the_newest_settings() -> None:
+    """A change of transaction.version comes while the record of EndTxn waits for its sync."""
+    world = World()
+    owner = begun(world, A)
+    world.disk.slow = {"log"}
+    one_node = world.coordinator.at_node(lambda index: True)
+    response = one_node.end("tx", *owner, committed=True, client_version=2)
+    assert isinstance(response, asyncio.Future)
+    world.coordinator.settings = replace(world.settings, server_version=0)
+    await world.disk.sync()
+    await world.disk.sync()
+    assert world.state() == "CompleteCommit"
+    log = world.disk.log[world.coordinator.partition_of("tx")]
+    assert [value[:2] for _, value in log[-2:] if value is not None] == [b"\0\1", b"\0\0"]
+
+
 async def test_outcome_of_a_removed_entry_is_ignored() -> None:
     world = World()
     owner = begun(world, A)
