@@ -6,12 +6,16 @@ import importlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from ottla.broker import Embedded
 from ottla_testing.clients.running_broker import OVERRIDES
-from ottla_testing.history import life_aiokafka, life_confluent, life_ottla
+from ottla_testing.history import life_aiokafka, life_confluent, life_kafka_python, life_ottla
+from ottla_testing.history.history import Recorder
+from ottla_testing.history.life import Polled
 from ottla_testing.history.ports import Final, Joining, Receiving, Stalled
 from ottla_testing.patience import PATIENCE_S
 
@@ -58,7 +62,7 @@ class Member:
         self.taken: list[bytes] = []
         joining = Joining(topic, [topic], "read_committed", protocol)
         make = importlib.import_module(f"ottla_testing.history.life_{library}").Receiving
-        self.receiving: Receiving = make(broker.bootstrap, joining, self._took, lambda gets: None, lambda loses: None)
+        self.receiving: Receiving = make(broker.bootstrap, joining, self._took, lambda *gets: None, lambda loses: None)
 
     def _took(self, partition: str, records: list[tuple[int, bytes]]) -> None:
         self.taken += [data for _, data in records]
@@ -133,6 +137,35 @@ def test_error_of_group_is_not_taken_for_no_offset(code: str, library: str, brok
     with member(broker, topic, library=library) as one:
         assert one.read(b"d") == [b"d"]
     assert fault.fired == 1
+
+
+def test_polled_before_a_rebalance_is_committed_after_it(broker: Embedded, tmp_path: Path) -> None:
+    """kafka-python keeps its position where a partition stays with the member, and polls nothing again."""
+    topic, other = broker.create_topic(), broker.create_topic()
+    broker.send(topic, b"1:")
+    recorder = Recorder(tmp_path / "history.jsonl", "member")
+    polled, rebalances = Polled(recorder, topic), list[list[str]]()
+
+    def assigned(partitions: list[str], kept: list[str]) -> None:
+        rebalances.append(partitions)
+        polled.assigned(partitions, kept)
+
+    joining = Joining(topic, [topic], "read_committed", "classic")
+    one = life_kafka_python.Receiving(broker.bootstrap, joining, polled.took, assigned, polled.revoked)
+    place, end = f"{topic}-0", time.monotonic() + PATIENCE_S
+    while polled.uncommitted() != {place: 1} and time.monotonic() < end:
+        one.poll(0.1)
+    joining = Joining(topic, [other], "read_committed", "classic")
+    two = life_kafka_python.Receiving(broker.bootstrap, joining, polled.took, lambda *gets: None, lambda loses: None)
+    joins, before = Thread(target=two.poll, args=[0.1]), len(rebalances)
+    joins.start()
+    while len(rebalances) == before and time.monotonic() < end:
+        one.poll(0.1)
+    joins.join()
+    assert len(rebalances) > before and rebalances[-1] == [place]
+    assert polled.uncommitted() == {place: 1}
+    two.close()
+    one.close()
 
 
 def test_aiokafka_reads_all_again(broker: Embedded, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +351,7 @@ class Polled:
         self._recorder, self._group = recorder, group
         self._positions: dict[str, int] = {}
         self._committed: dict[str, int] = {}
+        self._revoked: dict[str, int] = {}  # the positions before a rebalance
         self._unwritten: dict[str, list[tuple[int, int]]] = {}
         self._taken: list[tuple[str, int]] = []
 
@@ -364,13 +366,17 @@ class Polled:
             self._recorder.ok("poll", records=self._unwritten)
             self._unwritten = {}
 
-    def assigned(self, partitions: list[str]) -> None:
+    def assigned(self, partitions: list[str], kept: Sequence[str] = ()) -> None:
+        """`kept` are those that the client does not read again from the committed offset, but from its own position."""
         self.write()
         self._forget(partitions)
+        self._positions |= {name: self._revoked[name] for name in kept if name in self._revoked}
+        self._revoked = {}
         self._recorder.ok("assign", group=self._group, partitions=partitions)
 
     def revoked(self, partitions: list[str]) -> None:
         self.write()
+        self._revoked = {name: self._positions[name] for name in partitions if name in self._positions}
         self._forget(partitions)
         self._recorder.ok("revoke", partitions=partitions)
 

@@ -12,6 +12,7 @@ PATIENCE_S = 60.0  # time limit of calls that wait for the broker
 OnSent = Callable[[int | None, object | None], None]  # offset (None or -1: unknown), or an error
 Took = Callable[[str, list[tuple[int, bytes]]], None]  # records of a partition, as the application gets them
 Moved = Callable[[list[str]], None]
+Assigned = Callable[[list[str], list[str]], None]  # partitions, and those of them that keep their position
 Acks = Mapping[str, Mapping[int, int]]  # types of acknowledgements by partition and offset
 SharedRecords = dict[str, list[tuple[int, bytes, int]]]  # offset, data and delivery count, by partition
 Results = dict[str, str | None]  # names of errors by partition
