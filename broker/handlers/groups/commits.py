@@ -63,7 +63,8 @@ async def judged(
     """
     errors: list[list[ErrorCode]] = []
     commits: list[tuple[Partition, CommittedOffset]] = []
-    names = [context.groups.topics.name_of(topic.topic_id) if by_id else topic.name for topic in topics]
+    name_of = context.groups.topics.name_of  # with several nodes, each access to the groups is a copy
+    names = [name_of(topic.topic_id) if by_id else topic.name for topic in topics]
     for name, topic in zip(names, topics, strict=True):
         await context.step()  # also for a topic without partitions
         errors.append(await _refusals(name, topic.partitions, context))
