@@ -110,8 +110,7 @@ def _head(store: Any, key: str) -> Any:
 class OpenObject:
     """An object open for reading. Memory: the bytes of the last read, and some after them.
 
-    The bytes that the last read and the next one have in common are not requested again. A read at the end returns
-    fewer bytes. Raises OSError.
+    The bytes that the last read and the next one have in common are not requested again. Raises OSError.
     """
 
     def __init__(self, files: ObjectFiles, path: str) -> None:
@@ -124,9 +123,9 @@ class OpenObject:
         return self._size
 
     def read(self, position: int, length: int) -> bytes:
-        end = min(position + length, self._size)
-        if position >= end:
-            return b""
+        end = position + length
+        if end > self._size:
+            raise OSError(errno.EIO, f"object ends {end - self._size} bytes early", self._path)
         at = position - self._start
         if at < 0 or at > len(self._kept):
             at, self._kept = 0, b""

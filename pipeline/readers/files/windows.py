@@ -98,12 +98,18 @@ class LogFile:
         except OSError as error:
             raise unreadable(self.path, error) from error
 
+    def _of_object(self, position: int, length: int) -> bytes:
+        """Returns the bytes from a position to the end of the object, at most `length`."""
+        assert self._object is not None
+        length = min(length, self._object.size() - position)
+        return bytes(self._object.read(position, length)) if length > 0 else b""
+
     def fill(self, buffer: memoryview, position: int) -> int:
         """Reads from a position into the buffer and returns the number of bytes."""
         done = 0
         try:
             if self._object is not None:
-                data = self._object.read(position, len(buffer))
+                data = self._of_object(position, len(buffer))
                 buffer[: len(data)] = data
                 return len(data)
             while done < len(buffer) and (count := os.preadv(self._fd, [buffer[done:]], position + done)):
@@ -116,7 +122,7 @@ class LogFile:
         """Reads `length` bytes, fewer only at the end of the file."""
         try:
             if self._object is not None:
-                return bytes(self._object.read(position, length))
+                return self._of_object(position, length)
             data = os.pread(self._fd, length, position)
         except OSError as error:
             raise unreadable(self.path, error) from error

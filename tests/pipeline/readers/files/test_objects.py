@@ -123,7 +123,7 @@ def test_large_segment_read_in_few_requests(tmp_path: Path, store: ObjectServer)
     assert len(log) <= 12, log
 
 
-def test_reads_ahead_return_the_bytes_there(store: ObjectServer) -> None:
+def test_reads_ahead_return_the_bytes_and_end_with_the_object(store: ObjectServer) -> None:
     data = random.Random(1).randbytes(5 * AHEAD_BYTES)
     files = store.files("ahead")
     files.put(f"{files.root}/x.log", data)
@@ -133,7 +133,11 @@ def test_reads_ahead_return_the_bytes_there(store: ObjectServer) -> None:
     rng = random.Random()
     for _ in range(200):
         position, length = rng.randrange(len(data) + 10), rng.choice((1, 61, 1000, 3 * AHEAD_BYTES))
-        assert file.read(position, length) == data[position : position + length]
+        if position + length <= len(data):
+            assert file.read(position, length) == data[position : position + length]
+            continue
+        with pytest.raises(OSError, match=f"object ends {position + length - len(data)} bytes early"):
+            file.read(position, length)
 
 
 def test_missing_objects_and_places(store: ObjectServer) -> None:
