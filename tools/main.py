@@ -20,63 +20,45 @@ from ..protocol.mistakes import complain
 INTERRUPTED = 130  # exit code of a command that Ctrl-C interrupts, by the convention of shells: 128 + SIGINT
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Run a broker": {
-        "serve": ("tools.serve:serve", "start a broker"),
-        "releases": (
-            "tools.serve:releases",
-            "list the releases of Kafka that a broker can behave as, and how they differ",
-        ),
-        "ctl": ("tools.ctl.command:ctl", "control a running broker: clock, faults, snapshots, requests, recordings"),
-        "top": ("tools.top.command:top", "watch a running broker: topics, groups, producers, clients, slow requests"),
+        "serve": (".serve", "start a broker"),
+        "releases": (".serve", "list the releases of Kafka that a broker can behave as, and how they differ"),
+        "ctl": (".ctl.command", "control a running broker: clock, faults, snapshots, requests, recordings"),
+        "top": (".top.command", "watch a running broker: topics, groups, producers, clients, slow requests"),
     },
     "Administer a cluster": {
-        "topics": ("tools.kafka.topics:topics", "create, list, describe, alter and delete topics"),
-        "configs": ("tools.kafka.configs:configs", "describe and alter configs, quotas and SCRAM credentials"),
-        "groups": ("tools.kafka.groups:groups", "list and describe groups, reset and delete their offsets"),
-        "records": ("tools.kafka.records:records", "delete records before an offset, and look offsets up"),
-        "acls": ("tools.kafka.acls:acls", "add, list and remove access control lists"),
-        "delegation-tokens": (
-            "tools.kafka.delegation_tokens:delegation_tokens",
-            "create, renew, expire and describe delegation tokens",
-        ),
+        "topics": (".kafka.topics", "create, list, describe, alter and delete topics"),
+        "configs": (".kafka.configs", "describe and alter configs, quotas and SCRAM credentials"),
+        "groups": (".kafka.groups", "list and describe groups, reset and delete their offsets"),
+        "records": (".kafka.records", "delete records before an offset, and look offsets up"),
+        "acls": (".kafka.acls", "add, list and remove access control lists"),
+        "delegation-tokens": (".kafka.delegation_tokens", "create, renew, expire and describe delegation tokens"),
     },
     "Read a data directory": {
-        "dump": (
-            "tools.disk.dump:dump",
-            "print segments, snapshots and protocol frames with names, positions and values",
-        ),
-        "formats": ("tools.disk.formats:formats", "count message formats, and what Kafka 4.0 no longer writes"),
-        "verify": ("tools.disk.verify:verify", "check batches, indexes, snapshots and checkpoints"),
-        "producers": ("tools.kafka.producers:producers", "list producer states, also those of a running broker"),
-        "explain": (
-            "tools.explain.command:explain",
-            "explain producers and transactions, and the response to their next batch",
-        ),
-        "clients": (
-            "tools.clients.command:clients",
-            "list the clients that a broker has seen, and what fails on another release",
-        ),
+        "dump": (".disk.dump", "print segments, snapshots and protocol frames with names, positions and values"),
+        "formats": (".disk.formats", "count message formats, and what Kafka 4.0 no longer writes"),
+        "verify": (".disk.verify", "check batches, indexes, snapshots and checkpoints"),
+        "producers": (".kafka.producers", "list producer states, also those of a running broker"),
+        "explain": (".explain.command", "explain producers and transactions, and the response to their next batch"),
+        "clients": (".clients.command", "list the clients that a broker has seen, and what fails on another release"),
     },
     "Change a data directory": {
-        "repair": ("tools.disk.repair:repair", "repair damage, with a backup that can be restored"),
-        "import-dir": ("tools.disk.import_dir:import_dir", "add the partitions of another data directory"),
-        "mirror": ("tools.mirror:mirror", "copy topics of a running broker, byte for byte"),
+        "repair": (".disk.repair", "repair damage, with a backup that can be restored"),
+        "import-dir": (".disk.import_dir", "add the partitions of another data directory"),
+        "mirror": (".mirror", "copy topics of a running broker, byte for byte"),
     },
     "Replay recorded requests": {
-        "replay": ("tools.replay.command:replay", "send a recording to another broker and report different responses"),
-        "diff": ("tools.replay.command:diff", "compare two recordings, or two brokers under one recording"),
+        "replay": (".replay.command", "send a recording to another broker and report different responses"),
+        "diff": (".replay.command", "compare two recordings, or two brokers under one recording"),
     },
     "Process logs with Spark": {
-        "pipeline": ("pipeline.cli:pipeline", "audit, census, compact, export, import, replay, upgrade"),
+        "pipeline": ("..pipeline.cli", "audit, census, compact, export, import, replay, upgrade"),
     },
     "Set up a shell": {
-        "completion": (
-            "tools.main:completion",
-            "print the script that completes commands and flags in bash, zsh or fish",
-        ),
+        "completion": (".main", "print the script that completes commands and flags in bash, zsh or fish"),
     },
 }
-"""Ottla's own commands: title in the help text -> command -> (MODULE:FUNCTION below `ottla`, description)."""
-
+"""Ottla's own commands: title in the help text -> command -> (relative module, description). The function in the module
+has the name of the command, with underscores."""
 
 COMPLETING = "_ARGCOMPLETE"
 """Set by the script of `ottla completion` where a shell needs completions: argcomplete's own variable."""
@@ -93,9 +75,8 @@ def load(name: str, *, for_good: bool = False) -> Command | None:
     """Imports a command, `for_good` if the process runs no other. Returns None if none has this name."""
     for listed in COMMANDS.values():
         if name in listed:
-            module, _, function = listed[name][0].partition(":")
             with quick_imports(for_good=for_good):
-                return getattr(importlib.import_module(f"..{module}", __package__), function)
+                return getattr(importlib.import_module(listed[name][0], __package__), name.replace("-", "_"))
     found = _others().get(name)
     return None if found is None else found.load()
 
