@@ -66,25 +66,8 @@ def ctl_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print the response as JSON")
     resources = parser.add_subparsers(metavar="RESOURCE", required=True, dest="resource")
-    for add in (
-        _health,
-        _overview,
-        _faults,
-        _topology,
-        _clock,
-        _state,
-        _snapshots,
-        _topics,
-        _records,
-        _groups,
-        _configs,
-        _acls,
-        _producers,
-        _logs,
-        _requests,
-        _recording,
-    ):
-        add(resources)
+    for name, (text, add) in _RESOURCES.items():
+        add(_Verbs(resources, name, text))
     return parser
 
 
@@ -132,21 +115,18 @@ def _send(method: str, *path: str, body: dict[str, Any] | Values | None = None, 
     return call
 
 
-def _health(resources: Any) -> None:
-    verbs = _Verbs(resources, "health", "state, release and addresses of the broker")
+def _health(verbs: _Verbs) -> None:
     verbs.alone(_send("GET", "health"), output.health)
 
 
-def _overview(resources: Any) -> None:
-    verbs = _Verbs(resources, "overview", "topics, groups, producers, clients and slow requests at a glance")
+def _overview(verbs: _Verbs) -> None:
     look = _send("GET", "overview", query=lambda given: {"contains": given.filter, "limit": given.limit})
     alone = verbs.alone(look, overview)
     alone.add_argument("--filter", metavar="TEXT", help="only items whose name contains this")
     alone.add_argument("--limit", type=_whole, metavar="N", help="maximum lines of each list")
 
 
-def _faults(resources: Any) -> None:
-    verbs = _Verbs(resources, "faults", "rules of fault injection")
+def _faults(verbs: _Verbs) -> None:
     verbs.alone(_send("GET", "faults"), output.faults)
     verbs.verb("list", "list the fault rules", _send("GET", "faults"), output.faults)
     add = verbs.verb("add", "add a fault rule", _send("POST", "faults", body=rule_of), output.one_fault)
@@ -156,8 +136,7 @@ def _faults(resources: Any) -> None:
     verbs.verb("clear", "remove all rules", _send("DELETE", "faults"), output.removed)
 
 
-def _topology(resources: Any) -> None:
-    verbs = _Verbs(resources, "topology", "nodes, and the leaders of partitions")
+def _topology(verbs: _Verbs) -> None:
     verbs.alone(_send("GET", "topology"), output.topology)
 
     def leader(given: argparse.Namespace) -> Any:
@@ -188,8 +167,7 @@ def _topology(resources: Any) -> None:
     verbs.verb("spread", "move each partition to its preferred leader", spread, output.topology)
 
 
-def _clock(resources: Any) -> None:
-    verbs = _Verbs(resources, "clock", "the broker's time")
+def _clock(verbs: _Verbs) -> None:
     verbs.alone(_send("GET", "clock"), output.clock)
     for name, text in (("freeze", "stop the clock"), ("run", "let the clock run again")):
         verbs.verb(name, text, _send("POST", "clock", name, body={}), output.clock)
@@ -211,14 +189,12 @@ def _clock(resources: Any) -> None:
     forward.add_argument("--keep-members", action="store_true", help="group members do not expire")
 
 
-def _state(resources: Any) -> None:
-    verbs = _Verbs(resources, "state", "the state of the broker: topics, records, groups, transactions")
+def _state(verbs: _Verbs) -> None:
     reset = _send("POST", "state", "reset", body={})
     verbs.verb("reset", "reset the broker to its state at the start", reset, lambda response: ["reset"])
 
 
-def _snapshots(resources: Any) -> None:
-    verbs = _Verbs(resources, "snapshots", "snapshots of the broker's state")
+def _snapshots(verbs: _Verbs) -> None:
     verbs.alone(_send("GET", "snapshots"), output.snapshots)
     take = verbs.verb(
         "take",
@@ -232,8 +208,7 @@ def _snapshots(resources: Any) -> None:
     verbs.verb("remove", "remove a snapshot", _send("DELETE", "snapshots", "{name}"), output.removed, name=str)
 
 
-def _topics(resources: Any) -> None:
-    verbs = _Verbs(resources, "topics", "topics and their partitions")
+def _topics(verbs: _Verbs) -> None:
     verbs.alone(_send("GET", "topics"), output.topics)
 
     def created(given: argparse.Namespace) -> Any:
@@ -248,9 +223,7 @@ def _topics(resources: Any) -> None:
     verbs.verb("delete", "delete a topic", _send("DELETE", "topics", "{name}"), output.removed, name=str)
 
 
-def _records(resources: Any) -> None:
-    verbs = _Verbs(resources, "records", "records of topics")
-
+def _records(verbs: _Verbs) -> None:
     def chosen(given: argparse.Namespace) -> Any:
         return {"partition": given.partition, "offset": given.offset, "limit": given.limit}
 
@@ -274,8 +247,7 @@ def _records(resources: Any) -> None:
     send.add_argument("--partition", type=_whole, metavar="P")
 
 
-def _groups(resources: Any) -> None:
-    verbs = _Verbs(resources, "groups", "consumer groups, with members and lag")
+def _groups(verbs: _Verbs) -> None:
     verbs.alone(_send("GET", "groups"), output.groups)
     verbs.verb("show", "show a group", _send("GET", "groups", "{id}"), output.one_group, id=str)
     delete = _send("DELETE", "groups", "{id}")
@@ -302,8 +274,7 @@ def _groups(resources: Any) -> None:
     reset.add_argument("--dry-run", action="store_true", help="show the new offsets without setting them")
 
 
-def _configs(resources: Any) -> None:
-    verbs = _Verbs(resources, "configs", "configs of the broker or of a topic")
+def _configs(verbs: _Verbs) -> None:
     show = verbs.verb("show", "show values and their sources", administration.configs, administration.shown)
     show.add_argument("--topic", metavar="TOPIC", help="a topic's configs instead of the broker's")
     show.add_argument("--all", action="store_true", help="also show defaults")
@@ -322,8 +293,7 @@ def _configs(resources: Any) -> None:
     change.set_defaults(all=False)
 
 
-def _acls(resources: Any) -> None:
-    verbs = _Verbs(resources, "acls", "access control lists")
+def _acls(verbs: _Verbs) -> None:
     listed = verbs.verb("list", "list the matching entries", administration.acls, administration.show_acls)
     added = verbs.verb("add", "add an entry", administration.add_acl, lambda _: ["added"])
     removed = verbs.verb("remove", "remove the matching entries", administration.remove_acls, output.removed)
@@ -331,14 +301,12 @@ def _acls(resources: Any) -> None:
         administration.add_acl_words(verb, is_filter=verb is not added)
 
 
-def _producers(resources: Any) -> None:
-    verbs = _Verbs(resources, "producers", "producer state of partitions")
+def _producers(verbs: _Verbs) -> None:
     alone = verbs.alone(_send("GET", "producers", query=lambda given: {"topic": given.topic}), output.producers)
     alone.add_argument("--topic", metavar="T", help="only this topic")
 
 
-def _logs(resources: Any) -> None:
-    verbs = _Verbs(resources, "log-levels", "log levels of the broker's loggers")
+def _logs(verbs: _Verbs) -> None:
     verbs.alone(_send("GET", "log-levels"), administration.show_levels)
     change = verbs.verb("set", "set levels", administration.set_levels, administration.show_levels)
     change.add_argument("level", nargs="+", metavar="[LOGGER=]LEVEL", help="without a logger: the root's level")
@@ -351,8 +319,7 @@ def _logs(resources: Any) -> None:
     back.add_argument("logger", nargs="+", metavar="LOGGER")
 
 
-def _requests(resources: Any) -> None:
-    verbs = _Verbs(resources, "requests", "requests of clients, with their outcomes")
+def _requests(verbs: _Verbs) -> None:
     verbs.alone(requests.listed, requests.show_listed)
     newest = verbs.verb("list", "list the newest requests", requests.listed, requests.show_listed)
     requests.add_words(newest, counts=False)
@@ -367,8 +334,7 @@ def _requests(resources: Any) -> None:
     expect.set_defaults(failed=requests.failed)
 
 
-def _recording(resources: Any) -> None:
-    verbs = _Verbs(resources, "recording", "recording of requests and responses to a file")
+def _recording(verbs: _Verbs) -> None:
     verbs.alone(_send("GET", "recording"), administration.show_recording)
     begin = verbs.verb("start", "start a recording", administration.start_recording, administration.show_recording)
     begin.add_argument("file", metavar="FILE", help="FILE.jsonl or FILE.pcapng, on the broker's machine")
@@ -378,6 +344,26 @@ def _recording(resources: Any) -> None:
     )
     begin.add_argument("--without-contents", action="store_true", help="omit keys and values of records")
     verbs.verb("stop", "stop the recording", _send("DELETE", "recording"), administration.show_recording)
+
+
+_RESOURCES: dict[str, tuple[str, Callable[[_Verbs], None]]] = {
+    "health": ("state, release and addresses of the broker", _health),
+    "overview": ("topics, groups, producers, clients and slow requests at a glance", _overview),
+    "faults": ("rules of fault injection", _faults),
+    "topology": ("nodes, and the leaders of partitions", _topology),
+    "clock": ("the broker's time", _clock),
+    "state": ("the state of the broker: topics, records, groups, transactions", _state),
+    "snapshots": ("snapshots of the broker's state", _snapshots),
+    "topics": ("topics and their partitions", _topics),
+    "records": ("records of topics", _records),
+    "groups": ("consumer groups, with members and lag", _groups),
+    "configs": ("configs of the broker or of a topic", _configs),
+    "acls": ("access control lists", _acls),
+    "producers": ("producer state of partitions", _producers),
+    "log-levels": ("log levels of the broker's loggers", _logs),
+    "requests": ("requests of clients, with their outcomes", _requests),
+    "recording": ("recording of requests and responses to a file", _recording),
+}
 
 
 def _bytes(text: str) -> Any:
