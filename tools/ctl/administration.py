@@ -13,14 +13,14 @@ from ...broker.logs import split_level
 from ...protocol.acls import CODES, words
 from ...protocol.text import cell, moment, places, table
 from ..http_client import Client, Wrong
-from .output import Columns, titled
+from .output import Columns, listed, titled
 
 DEFAULT = "DEFAULT_CONFIG"
 WORDS = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
 
 
-def reset(to: Client, given: argparse.Namespace) -> Any:
-    """Sets the committed offsets of a group; with --dry-run the response only has the new offsets."""
+def reset(given: argparse.Namespace) -> Any:
+    """Returns the body of `groups reset`. Raises Wrong."""
     body: dict[str, Any] = {"to": given.to, "dry_run": given.dry_run}
     if given.to_offset is not None:
         body |= {"to": "offset", "offset": given.to_offset}
@@ -33,7 +33,7 @@ def reset(to: Client, given: argparse.Namespace) -> Any:
             body["of"] = [place for text in given.topic for place in places(text)]
         except ValueError as error:
             raise Wrong(error) from error
-    return to.request("POST", "groups", given.id, "offsets", body=body)
+    return body
 
 
 def show_reset(response: Any) -> list[str]:
@@ -83,16 +83,17 @@ def _chosen(response: Any, given: argparse.Namespace) -> Any:
     return {"configs": [one for one in response["configs"] if one["source"] != DEFAULT]}
 
 
-def shown(response: Any) -> list[str]:
-    """Returns a line for each config."""
-    columns: Columns = {
+shown = listed(
+    "configs",
+    {
         "CONFIG": "name",
         "VALUE": lambda one: "(secret)" if one["is_sensitive"] else one["value"],
         "DEFAULT": "default",
         "SOURCE": "source",
         "": lambda one: "read-only" if one["is_read_only"] else "",
-    }
-    return titled(response["configs"], columns, "all configs have their defaults")
+    },
+    "all configs have their defaults",
+)
 
 
 def add_acl_words(parser: argparse.ArgumentParser, *, is_filter: bool) -> None:
@@ -109,31 +110,19 @@ def add_acl_words(parser: argparse.ArgumentParser, *, is_filter: bool) -> None:
         )
 
 
-def _words(given: argparse.Namespace) -> dict[str, Any]:
+def acl_words(given: argparse.Namespace) -> dict[str, Any]:
+    """Returns the given words of an entry or filter."""
     return {word: getattr(given, word) for word in WORDS if getattr(given, word) is not None}
 
 
-def acls(to: Client, given: argparse.Namespace) -> Any:
-    """Requests the matching entries."""
-    return to.request("GET", "acls", query=_words(given))
+def filter_words(given: argparse.Namespace) -> dict[str, Any]:
+    """Returns the words of a filter. Raises Wrong without one, which would match all entries."""
+    if found := acl_words(given):
+        return found
+    raise Wrong("no filter given: expected at least one, such as --principal User:alice")
 
 
-def add_acl(to: Client, given: argparse.Namespace) -> Any:
-    """Adds an entry."""
-    return to.request("POST", "acls", body={"acls": [_words(given)]})
-
-
-def remove_acls(to: Client, given: argparse.Namespace) -> Any:
-    """Removes the matching entries. Raises Wrong without a filter, which would remove all entries."""
-    words = _words(given)
-    if not words:
-        raise Wrong("no filter given: expected at least one, such as --principal User:alice")
-    return to.request("DELETE", "acls", query=words)
-
-
-def show_acls(response: Any) -> list[str]:
-    """Returns a line for each entry."""
-    return titled(response["acls"], {word.upper().replace("_", " "): word for word in WORDS}, "no entries")
+show_acls = listed("acls", {word.upper().replace("_", " "): word for word in WORDS}, "no entries")
 
 
 def show_levels(response: Any) -> list[str]:
@@ -182,13 +171,7 @@ def show_recording(response: Any) -> list[str]:
     return table(rows)
 
 
-def start_recording(to: Client, given: argparse.Namespace) -> Any:
-    """Starts a recording."""
-    body: dict[str, Any] = {
-        "file": os.path.abspath(given.file),
-        "ring": given.ring,
-        "contents": not given.without_contents,
-    }
-    return to.request(
-        "POST", "recording", body=body if given.max_bytes is None else body | {"max_bytes": given.max_bytes}
-    )
+def recording(given: argparse.Namespace) -> dict[str, Any]:
+    """Returns the body of `recording start`."""
+    body = {"file": os.path.abspath(given.file), "ring": given.ring, "contents": not given.without_contents}
+    return body if given.max_bytes is None else body | {"max_bytes": given.max_bytes}

@@ -255,7 +255,7 @@ def _groups(verbs: _Verbs) -> None:
     reset = verbs.verb(
         "reset",
         "set the committed offsets of a group without members",
-        administration.reset,
+        _send("POST", "groups", "{id}", "offsets", body=administration.reset),
         administration.show_reset,
         id=str,
     )
@@ -294,9 +294,12 @@ def _configs(verbs: _Verbs) -> None:
 
 
 def _acls(verbs: _Verbs) -> None:
-    listed = verbs.verb("list", "list the matching entries", administration.acls, administration.show_acls)
-    added = verbs.verb("add", "add an entry", administration.add_acl, lambda _: ["added"])
-    removed = verbs.verb("remove", "remove the matching entries", administration.remove_acls, output.removed)
+    matching = _send("GET", "acls", query=administration.acl_words)
+    listed = verbs.verb("list", "list the matching entries", matching, administration.show_acls)
+    add = _send("POST", "acls", body=lambda given: {"acls": [administration.acl_words(given)]})
+    added = verbs.verb("add", "add an entry", add, lambda _: ["added"])
+    remove = _send("DELETE", "acls", query=administration.filter_words)
+    removed = verbs.verb("remove", "remove the matching entries", remove, output.removed)
     for verb in (listed, added, removed):
         administration.add_acl_words(verb, is_filter=verb is not added)
 
@@ -336,7 +339,8 @@ def _requests(verbs: _Verbs) -> None:
 
 def _recording(verbs: _Verbs) -> None:
     verbs.alone(_send("GET", "recording"), administration.show_recording)
-    begin = verbs.verb("start", "start a recording", administration.start_recording, administration.show_recording)
+    start = _send("POST", "recording", body=administration.recording)
+    begin = verbs.verb("start", "start a recording", start, administration.show_recording)
     begin.add_argument("file", metavar="FILE", help="FILE.jsonl or FILE.pcapng, on the broker's machine")
     begin.add_argument("--max-bytes", type=_whole, metavar="N", help="maximum size of the recording")
     begin.add_argument(

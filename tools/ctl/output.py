@@ -29,6 +29,12 @@ def titled(entries: Iterable[Any], columns: Columns, none: str) -> list[str]:
     return table(rows, list(columns)) if rows else [none]
 
 
+def listed(field: str, columns: Columns, none: str | None = None) -> Callable[[Any], list[str]]:
+    """Returns the function that formats the list `field` of a response; without entries it returns `none`, by default
+    the name of the list."""
+    return lambda response: titled(response[field], columns, none or f"no {field}")
+
+
 def _present(field: str) -> Value:
     return lambda one: None if one[field] == -1 else one[field]
 
@@ -51,10 +57,9 @@ def removed(response: Any) -> list[str]:
     return [f"removed: {response['removed']}"]
 
 
-def faults(response: Any) -> list[str]:
-    """Returns a line for each fault rule."""
-    columns: Columns = {"ID": "id", "ACTION": "action", "MATCHED": "matched", "FIRED": "fired", "WHERE": fault_where}
-    return titled(response["faults"], columns, "no faults")
+faults = listed(
+    "faults", {"ID": "id", "ACTION": "action", "MATCHED": "matched", "FIRED": "fired", "WHERE": fault_where}
+)
 
 
 def one_fault(response: Any) -> list[str]:
@@ -88,16 +93,16 @@ def snapshots(response: Any) -> list[str]:
     return [cell(one["name"]) for one in response["snapshots"]] or ["no snapshots"]
 
 
-def topics(response: Any) -> list[str]:
-    """Returns a line for each topic."""
-    columns: Columns = {
+topics = listed(
+    "topics",
+    {
         "TOPIC": "name",
         "PARTITIONS": lambda one: len(one["partitions"]),
         "OFFSETS": lambda one: sum(max(0, part["end_offset"] - part["start_offset"]) for part in one["partitions"]),
         "BYTES": lambda one: sum(max(0, part["size_bytes"]) for part in one["partitions"]),
         "CONFIGS": lambda one: " ".join(f"{name}={value}" for name, value in one["configs"].items()),
-    }
-    return titled(response["topics"], columns, "no topics")
+    },
+)
 
 
 def one_topic(response: Any) -> list[str]:
@@ -134,16 +139,8 @@ def offsets(response: Any) -> list[str]:
     return [f"offset {offset}" for offset in response["offsets"]]
 
 
-def groups(response: Any) -> list[str]:
-    """Returns a line for each group."""
-    columns: Columns = {
-        "GROUP": "id",
-        "STATE": "state",
-        "GENERATION": "generation",
-        "MEMBERS": lambda one: len(one["members"]),
-        "LAG": "lag",
-    }
-    return titled(response["groups"], columns, "no groups")
+_GROUP: Columns = {"GROUP": "id", "STATE": "state", "GENERATION": "generation"}
+groups = listed("groups", {**_GROUP, "MEMBERS": lambda one: len(one["members"]), "LAG": "lag"})
 
 
 def one_group(response: Any) -> list[str]:
@@ -173,9 +170,9 @@ def one_group(response: Any) -> list[str]:
     ]
 
 
-def producers(response: Any) -> list[str]:
-    """Returns a line for each producer in each partition."""
-    columns: Columns = {
+producers = listed(
+    "producers",
+    {
         "TOPIC": "topic",
         "PARTITION": "partition",
         "PRODUCER ID": "producer_id",
@@ -183,5 +180,5 @@ def producers(response: Any) -> list[str]:
         "LAST SEQUENCE": _present("last_sequence"),
         "LAST TIMESTAMP (UTC)": _moment("last_timestamp_ms"),
         "TRANSACTION FROM": _present("transaction_start_offset"),
-    }
-    return titled(response["producers"], columns, "no producers")
+    },
+)
