@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import math
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -18,8 +19,8 @@ from ...client.net.errors import ConfigError
 from ...client.net.options import ClientOptions
 from ...protocol.arguments import Parser, add_bootstrap, add_command_config
 from ...protocol.mistakes import complain
-from ..command_line import printing, security_options
-from .output import write
+from ..command_line import print_text, security_options
+from .output import document, text
 from .player import PATIENCE_SECONDS, PlayOptions
 from .runner import CannotRun, Result, diff_files, diff_live
 from .runner import replay as run_replay
@@ -128,11 +129,10 @@ def _compared(program: str, args: argparse.Namespace, run: Callable[[], Coroutin
         result = asyncio.run(run())
     except (CannotRun, Unreachable) as error:
         return complain(program, error)
-    found = result.comparison
-    code = printing(
-        program, lambda out: write(out, found, result.sides, result.notes, as_json=args.json, everything=args.all)
-    )
-    return code or (0 if found.is_same else DIFFERENT)
+    found = result.comparison, result.sides, result.notes
+    lines = [json.dumps(document(*found), indent=2), "\n"] if args.json else text(*found, everything=args.all)
+    code = print_text(program, "".join(lines))
+    return code or (0 if result.comparison.is_same else DIFFERENT)
 
 
 def _is_address(text: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -274,7 +274,8 @@ class Comparing:
         numbers = [self._sources[name] for name in about if name in self._sources]
         if not numbers:
             text = f"{one.path} {one.left} {one.right}"
-            numbers = [number for name, number in self._sources.items() if _is_named(name.partition(" ")[2], text)]
+            named = ((name.partition(" ")[2], number) for name, number in self._sources.items())
+            numbers = [number for name, number in named if len(name) > 1 and name in text]
         return min((number for number in numbers if number < left.number), default=None)
 
     def _taint(self, left: Exchange, request: Any) -> None:
@@ -290,7 +291,7 @@ class Comparing:
             return False
         self._looks -= 1
         if self._changes is None:
-            self._changes = [self._change(pair.left) for pair in self._pairs if self._is_change(pair.left)]
+            self._changes = list(self._changes_of_left())
         begun, ended = left.begun_ns, left.begun_ns + max(left.duration_ns, 0)
         return any(
             first <= ended
@@ -316,14 +317,13 @@ class Comparing:
         values = request_value(one), response_value(one) if one.response is not None else None
         return frozenset[str]().union(*(subjects(value, self._ids) for value in values if value is not None))
 
-    def _is_change(self, one: Exchange) -> bool:
-        request = request_value(one)
-        return request is not None and changes(request, one.api_key)
-
-    def _change(self, one: Exchange) -> tuple[int, int, Exchange, frozenset[str]]:
-        if one.api_key == ApiKey.END_TXN:
-            return one.begun_ns, one.begun_ns + max(one.duration_ns, 0) + _MARKERS_NS, one, frozenset()
-        return one.begun_ns, one.begun_ns + max(one.duration_ns, 0), one, subjects(request_value(one), self._ids)
+    def _changes_of_left(self) -> Iterator[tuple[int, int, Exchange, frozenset[str]]]:
+        for one in (pair.left for pair in self._pairs):
+            request = request_value(one)
+            if request is not None and changes(request, one.api_key):
+                is_end = one.api_key == ApiKey.END_TXN
+                ended = one.begun_ns + max(one.duration_ns, 0) + (_MARKERS_NS if is_end else 0)
+                yield one.begun_ns, ended, one, frozenset() if is_end else subjects(request, self._ids)
 
     # Findings
 
@@ -346,10 +346,6 @@ class Comparing:
             self._known[key] = len(findings)
             place = left.number, left.peer.number, api_name(left.api_key), left.api_version
             findings.append(Finding(*place, one.path, one.left, one.right, why, reason))
-
-
-def _is_named(name: str, text: str) -> bool:
-    return len(name) > 1 and name in text
 
 
 def is_other_state(difference: Difference, why: Why) -> bool:
@@ -406,7 +402,6 @@ def _best(ours: list[Exchange], there: list[list[Exchange]]) -> list[Exchange] |
 def _aligned(ours: list[Exchange], theirs: list[Exchange]) -> tuple[list[Pair], list[str]]:
     """Pairs the exchanges of two connections by API, in order, and counts those on one connection only."""
     pairs: list[Pair] = []
-    notes: list[str] = []
     there: dict[int, list[Exchange]] = {}
     for one in theirs:
         there.setdefault(one.api_key, []).append(one)
@@ -416,6 +411,6 @@ def _aligned(ours: list[Exchange], theirs: list[Exchange]) -> tuple[list[Pair], 
             pairs.append(Pair(one, there[one.api_key].pop(0)))
         else:
             missing[one.api_key] += 1
-    notes += [f"{count} more {api_name(key)} in the first" for key, count in sorted(missing.items())]
+    notes = [f"{count} more {api_name(key)} in the first" for key, count in sorted(missing.items())]
     notes += [f"{len(rest)} more {api_name(key)} in the second" for key, rest in sorted(there.items()) if rest]
     return pairs, notes

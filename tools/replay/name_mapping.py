@@ -194,15 +194,7 @@ Kind = Callable[[Ids, Any, str, Value, Place], Any]
 
 def _in(table: Callable[[Ids], Mapping[Any, Any]]) -> Kind:
     """Returns the mapping by a table; bytes may be a view of a buffer, which is no key."""
-
-    def mapped(ids: Ids, value: Any, name: str, owner: Value, place: Place) -> Any:
-        return table(ids).get(bytes(value) if is_bytes_like(value) else value, value)
-
-    return mapped
-
-
-def _node(ids: Ids, value: Any, name: str, owner: Value, place: Place) -> Any:
-    return ids.nodes.get(value, value) if isinstance(value, int) else value
+    return lambda ids, value, name, owner, place: table(ids).get(bytes(value) if is_bytes_like(value) else value, value)
 
 
 def _producer_epoch(ids: Ids, value: int, name: str, owner: Value, place: Place) -> int:
@@ -236,12 +228,8 @@ def _token(ids: Ids, value: Any, name: str, owner: Value, place: Place) -> Any:
     return value if ids.newest_token is None or any(value) else ids.newest_token
 
 
-def _records(ids: Ids, value: Any, name: str, owner: Value, place: Place) -> Any:
-    return ids.records(value)
-
-
 _KINDS: dict[str, Kind] = {
-    **dict.fromkeys(NODES, _node),
+    **dict.fromkeys(NODES, _in(lambda ids: ids.nodes)),
     **dict.fromkeys(LEADER_EPOCHS, _leader_epoch),
     **dict.fromkeys(OFFSETS, _offset),
     **dict.fromkeys(
@@ -257,7 +245,7 @@ _KINDS: dict[str, Kind] = {
     "resource_name": _resource,
     "client_instance_id": _in(lambda ids: ids.instances),
     "subscription_id": _in(lambda ids: ids.subscriptions),
-    "records": _records,
+    "records": lambda ids, value, name, owner, place: ids.records(value),
 }
 
 

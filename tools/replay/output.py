@@ -6,9 +6,8 @@ with `everything`.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...broker.recording.decoding import plain
@@ -41,7 +40,8 @@ def text(found: Comparison, sides: tuple[str, str], notes: Sequence[str], *, eve
             yield f"#{one.number} {one.api} v{one.version}, connection {one.connection}\n"
             last = one.number
         values = f"{shown(one.path, one.left)} <> {shown(one.path, one.right)}"
-        yield f"    {one.path or '(whole response)'}: {values}{_times(one)}{_because(one)}\n"
+        times = f", {one.times} times" if one.times > 1 else ""
+        yield f"    {one.path or '(whole response)'}: {values}{times}{_because(one)}\n"
     yield from _summary(found, sides)
 
 
@@ -50,10 +50,6 @@ def _because(one: Finding) -> str:
         return ""
     label = "expected" if one.why is Why.EXPECTED else one.why.value
     return f"  ({label}{': ' if one.reason else ''}{one.reason})"
-
-
-def _times(one: Finding) -> str:
-    return f", {one.times} times" if one.times > 1 else ""
 
 
 def _summary(found: Comparison, sides: tuple[str, str]) -> Iterator[str]:
@@ -122,20 +118,3 @@ def _jsonable(value: Any) -> Any:
     if is_list(value) or is_tuple(value):
         return [_jsonable(one) for one in value]
     return value if isinstance(value, str | int | float | bool | None) else str(value)
-
-
-def write(
-    write_text: Callable[[str], object],
-    found: Comparison,
-    sides: tuple[str, str],
-    notes: Sequence[str],
-    *,
-    as_json: bool,
-    everything: bool,
-) -> None:
-    """Writes the result as text or JSON."""
-    if as_json:
-        write_text(json.dumps(document(found, sides, notes), indent=2) + "\n")
-        return
-    for line in text(found, sides, notes, everything=everything):
-        write_text(line)
