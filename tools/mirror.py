@@ -14,6 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -181,16 +182,16 @@ async def read_source(source: Source, patterns: Sequence[re.Pattern[str]]) -> li
 # The target
 
 
+@dataclass
 class Target:
     """A partition of the target directory."""
 
-    def __init__(self, topic: str, index: int, log: FollowerLog, directory: DataDirectory, has_gaps: bool) -> None:
-        self.topic = topic
-        self.index = index
-        self.log = log
-        self._directory = directory
-        self._has_gaps = has_gaps
-        self._unsynced_bytes = 0
+    topic: str
+    index: int
+    log: FollowerLog
+    directory: DataDirectory
+    has_gaps: bool
+    unsynced_bytes: int = 0
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -201,27 +202,24 @@ class Target:
         Before the first gap between offsets the partition is marked as compacted: recovery would take the gap for a
         loss of records.
         """
-        if not self._has_gaps and has_gap(records, self.log.log_end_offset):
-            self._directory.cleaned(self.log, self.log.log_start_offset)
-            self._has_gaps = True
+        if not self.has_gaps and has_gap(records, self.log.log_end_offset):
+            self.directory.cleaned(self.log, self.log.log_start_offset)
+            self.has_gaps = True
         count = self.log.append_fetched(records, now_ms=wall_ms())
-        self._unsynced_bytes += len(records)
-        if self._unsynced_bytes >= FLUSH_BYTES:
+        self.unsynced_bytes += len(records)
+        if self.unsynced_bytes >= FLUSH_BYTES:
             self.log.flush()
-            self._unsynced_bytes = 0
+            self.unsynced_bytes = 0
         return count
 
 
 def has_gap(records: bytes | bytearray | memoryview, offset: int) -> bool:
     """Returns whether offsets are missing before or between the batches; stops at a corrupt batch."""
-    try:
-        for _, header in formats.headers(records):
-            is_wrapper = header.magic < batch.MAGIC and header.codec  # the header has the last offset only
-            if header.base_offset > offset and not is_wrapper:
-                return True
-            offset = header.next_offset
-    except CorruptRecords:
-        pass
+    for _, header in formats.sound_headers(records):
+        is_wrapper = header.magic < batch.MAGIC and header.codec  # the header has the last offset only
+        if header.base_offset > offset and not is_wrapper:
+            return True
+        offset = header.next_offset
     return False
 
 
@@ -352,7 +350,8 @@ class Mirror:
         if offset <= start:
             return start, start - offset
         last = to.log.last_batch()
-        there = _first_batch((await self._fetch(to, offset - 1, FETCH_BYTES)).records)
+        records = (await self._fetch(to, offset - 1, FETCH_BYTES)).records
+        there = next((bytes(records[: header.size_bytes]) for _, header in formats.sound_headers(records)), b"")
         # Compaction may have removed the batch since, or made it smaller.
         if there and there != last and (not to.log.config.rules.compacted or len(there) == len(last)):
             raise Diverged(f"{to}: at offset {offset - 1} the copy has another batch than the source")
@@ -372,10 +371,7 @@ def _append(to: Target, fetched: Fetched) -> int:
     log, start = to.log, fetched.log_start_offset
     if log.size_bytes:
         return to.append(fetched.records)
-    try:
-        first = next((header.base_offset for _, header in formats.headers(fetched.records)), None)
-    except CorruptRecords:
-        first = None
+    first = next((header.base_offset for _, header in formats.sound_headers(fetched.records)), None)
     if first is None:  # an incomplete batch
         return 0
     log.begin_at(min(first, start) if start >= 0 else first, wall_ms())
@@ -383,15 +379,6 @@ def _append(to: Target, fetched: Fetched) -> int:
     if count and log.log_start_offset < start:
         log.delete_records_before(start)
     return count
-
-
-def _first_batch(records: bytes | memoryview) -> bytes:
-    try:
-        for position, header in formats.headers(records):
-            return bytes(records[position : position + header.size_bytes])
-    except CorruptRecords:
-        pass
-    return b""
 
 
 async def _copy_all(cluster: Cluster, targets: Sequence[Target], write: Write, progress: Progress) -> int:

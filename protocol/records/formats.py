@@ -6,6 +6,7 @@ contain any format, use this module; code that handles v2 only uses batch.py.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from . import batch, legacy
@@ -51,6 +52,12 @@ def headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
             header = read_header(buffer, position)
         yield position, header
         position = following
+
+
+def sound_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Yields the same up to the first entry with a bad size or magic."""
+    with contextlib.suppress(CorruptRecords):
+        yield from headers(buffer)
 
 
 def crc_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:

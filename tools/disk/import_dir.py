@@ -19,7 +19,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...broker.clock import wall_ms
@@ -128,10 +128,10 @@ class Source:
     folders: dict[str, dict[int, str]]
     is_clean: bool
     is_stray: bool
-    log_starts: Mapping[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
-    cleaner_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
-    image: Image | None = None
-    notes: list[str] = field(default_factory=list[str])
+    log_starts: Mapping[tuple[str, int], int]
+    cleaner_offsets: Mapping[tuple[str, int], int]
+    image: Image | None
+    notes: list[str]
 
 
 def read_source(files: Files, path: str, wanted: re.Pattern[str] | None) -> Source:
@@ -239,38 +239,33 @@ class NotAdded(Exception):
     """A topic cannot be added; the text is one line."""
 
 
+@dataclass
 class Import:
     """One run of the import; a dry run without `logs`."""
 
-    def __init__(
-        self,
-        files: Files,
-        source: Source,
-        image: Image,
-        logs: LogDirs | None,
-        metadata: MetadataLog | None,
-        now_ms: int,
-        move: bool,
-    ) -> None:
-        self._files = files
-        self._source = source
-        self._logs = logs
-        self._metadata = metadata
-        self._now_ms = now_ms
-        self._move = move and not source.is_stray
-        self._names = {topic.name for topic in image.topics.values()}
-        self._ids = set(image.topics)
-        self._next_producer_id = image.next_producer_id
+    files: Files
+    source: Source
+    image: Image
+    logs: LogDirs | None
+    metadata: MetadataLog | None
+    now_ms: int
+    move: bool
+
+    def __post_init__(self) -> None:
+        self.move = self.move and not self.source.is_stray
+        self._names = {topic.name for topic in self.image.topics.values()}
+        self._ids = set(self.image.topics)
+        self._next_producer_id = self.image.next_producer_id
         self._config = Config()
 
     def all(self, write: Write) -> int:
         """Adds every topic with a line for each, and returns the exit code. Raises StorageError if the target fails."""
         code = 0
-        for note in self._source.notes:
+        for note in self.source.notes:
             write(note + "\n")
         progress = Progress("import-dir", "topics")
         write = progress.around(write)
-        for topic, folders in progress.each(self._source.folders.items()):
+        for topic, folders in progress.each(self.source.folders.items()):
             try:
                 write(f"{topic}: {self._topic(topic, folders)}\n")
             except NotAdded as reason:
@@ -284,21 +279,21 @@ class Import:
         count = max(folders) + 1
         holes = f", {count - len(folders)} of them empty" if count > len(folders) else ""
         amount = f"{count} partition{'s' * (count > 1)}{holes}"
-        if self._logs is None:
+        if self.logs is None:
             return f"would be added: {amount}"
         prepared: dict[int, Prepared] = {}
         try:
             for index, path in sorted(folders.items()):
-                prepared[index] = self._prepare(self._logs, topic, index, topic_id, path)
-            adopted = self._put_in_place(self._logs, topic, topic_id, count, prepared)
+                prepared[index] = self._prepare(self.logs, topic, index, topic_id, path)
+            adopted = self._put_in_place(self.logs, topic, topic_id, count, prepared)
         except BaseException:
             self._give_back(topic, prepared)
             raise
         self._commit(adopted, prepared)
         for index, one in prepared.items():
-            if self._move and one.moved_from is None:
-                folder_copies.remove_tree(self._files, folders[index])
-        return f"{'moved' if self._move else 'copied'}: {amount}, {sum(one.bytes for one in prepared.values())} bytes"
+            if self.move and one.moved_from is None:
+                folder_copies.remove_tree(self.files, folders[index])
+        return f"{'moved' if self.move else 'copied'}: {amount}, {sum(one.bytes for one in prepared.values())} bytes"
 
     def _check(self, topic: str, folders: Mapping[int, str]) -> None:
         """Raises NotAdded for a topic with a taken or invalid name, or with missing or damaged partitions."""
@@ -310,11 +305,11 @@ class Import:
             raise NotAdded("a topic of that name exists")
         if max(folders) + 1 - len(folders) > HOLES_MAX:
             raise NotAdded(f"{max(folders) + 1 - len(folders)} partitions are missing, more than {HOLES_MAX}")
-        if self._source.is_stray:
+        if self.source.is_stray:
             return  # damage shows when the copy is read
         chosen = {(topic, index) for index in folders}
         verification = Verification(
-            self._source.root, chosen=lambda name, index: (name, index) in chosen, files=self._files
+            self.source.root, chosen=lambda name, index: (name, index) in chosen, files=self.files
         )
         there = {(folder.topic, folder.partition) for folder in verification.folders}
         for index, path in folders.items():
@@ -329,7 +324,7 @@ class Import:
     def _id(self, folders: Mapping[int, str]) -> bytes:
         """Returns the topic id of the folders, or a new one if they have none or it is taken."""
         try:
-            found = {read_topic_id(self._files, path) for path in folders.values()} - {ZERO_UUID}
+            found = {read_topic_id(self.files, path) for path in folders.values()} - {ZERO_UUID}
         except StorageError as error:
             raise NotAdded(str(error)) from error
         if len(found) > 1:
@@ -339,9 +334,9 @@ class Import:
 
     def _configs(self, topic: str) -> Mapping[str, str]:
         """Returns the source's configs that are valid here; if they are unknown, configs that delete nothing."""
-        image = self._source.image
+        image = self.source.image
         if image is None or topic not in {one.name for one in image.topics.values()}:
-            cleaned = {name for name, _ in self._source.cleaner_offsets}
+            cleaned = {name for name, _ in self.source.cleaner_offsets}
             return configs_unknown(topic, self._config, is_cleaned=topic in cleaned)
         kept: dict[str, str] = {}
         for name, value in image.configs.get((TOPIC, topic), {}).items():
@@ -358,14 +353,16 @@ class Import:
         log_dir = next(one for one in logs.directories if one.id == place)
         moved_from: str | None = None
         folder = os.path.join(log_dir.path, aside_name(topic, index, "stray"))
-        if self._move and self._renamed(path, folder):
-            moved_from = path
-        else:
+        if self.move:
+            with contextlib.suppress(OSError):  # the source is on another file system
+                self.files.replace(path, folder)
+                moved_from = path
+        if moved_from is None:
             folder = os.path.join(log_dir.path, aside_name(topic, index, "delete"))
-            _copy(self._files, path, folder)
+            _copy(self.files, path, folder)
         try:
             with contextlib.suppress(FileNotFoundError):
-                self._files.remove(os.path.join(folder, PARTITION_METADATA))
+                self.files.remove(os.path.join(folder, PARTITION_METADATA))
             return self._closed(log_dir, folder, topic, index, topic_id, moved_from)
         except BaseException as error:
             self._give_back(topic, {index: Prepared(log_dir, folder, 0, 0, 0, moved_from, 0)})
@@ -377,29 +374,21 @@ class Import:
         self, log_dir: DataDirectory, folder: str, topic: str, index: int, topic_id: bytes, moved_from: str | None
     ) -> Prepared:
         """Opens the log in a folder as after an unclean shutdown, which reads every byte of it, and closes it."""
-        noted_start = self._source.log_starts.get((topic, index), 0)
+        noted_start = self.source.log_starts.get((topic, index), 0)
         log = PartitionLog.open(
-            self._files,
+            self.files,
             folder,
             TopicIdPartition(topic, index, topic_id),
             config=_ANY_GAPS,
-            now_ms=self._now_ms,
+            now_ms=self.now_ms,
             checkpoints=LogCheckpoints(clean_shutdown=False, log_start_offset=max(0, noted_start)),
         )
         cut, first, start = log.cut_bytes, log.first_segment_offset, log.log_start_offset
         size, epoch, end = log.size_bytes, log.leader_epoch, log.log_end_offset
         log.close()
-        if cut and self._source.is_clean:
+        if cut and self.source.is_clean:
             raise NotAdded(f"partition {index}: {cut} damaged bytes at its end")
         return Prepared(log_dir, folder, end, start if start > first else 0, epoch, moved_from, size)
-
-    def _renamed(self, path: str, folder: str) -> bool:
-        """Renames a folder; returns False if it is on another file system."""
-        try:
-            self._files.replace(path, folder)
-        except OSError:
-            return False
-        return True
 
     def _put_in_place(
         self, logs: LogDirs, topic: str, topic_id: bytes, count: int, prepared: dict[int, Prepared]
@@ -418,7 +407,7 @@ class Import:
             one.log_dir.put_in_place(
                 one.folder, topic, index, end_offset=one.end_offset, log_start_offset=one.log_start_offset
             )
-            if (clean_to := self._source.cleaner_offsets.get((topic, index))) is not None:
+            if (clean_to := self.source.cleaner_offsets.get((topic, index))) is not None:
                 one.log_dir.write_cleaner_offset(topic, index, min(clean_to, one.end_offset))
             prepared[index] = one._replace(folder=os.path.join(one.log_dir.path, f"{topic}-{index}"))
             places.append((one.log_dir.id, one.leader_epoch))
@@ -426,14 +415,14 @@ class Import:
 
     def _commit(self, adopted: AdoptedTopic, prepared: Mapping[int, Prepared]) -> None:
         """Appends the metadata records of the topic, which exists from then on."""
-        assert self._logs is not None and self._metadata is not None
-        records = list(adopted.records(self._logs.node_id))
-        newest = next_producer_id(self._files, ((adopted.name, one.folder, True) for one in prepared.values()))
+        assert self.logs is not None and self.metadata is not None
+        records = list(adopted.records(self.logs.node_id))
+        newest = next_producer_id(self.files, ((adopted.name, one.folder, True) for one in prepared.values()))
         if newest > self._next_producer_id:
             self._next_producer_id = newest
-            node_id = self._logs.node_id
+            node_id = self.logs.node_id
             records.append(ProducerIdsRecord(broker_id=node_id, broker_epoch=-1, next_producer_id=newest))
-        self._metadata.append(records, self._now_ms)
+        self.metadata.append(records, self.now_ms)
         self._names.add(adopted.name)
         self._ids.add(adopted.id)
 
@@ -441,12 +430,12 @@ class Import:
         """Removes or moves back the prepared folders; the next opening removes those that an I/O error leaves."""
         for index, one in prepared.items():
             named = os.path.join(one.log_dir.path, f"{topic}-{index}")
-            folder = one.folder if self._files.exists(one.folder) else named
+            folder = one.folder if self.files.exists(one.folder) else named
             with contextlib.suppress(OSError):
                 if one.moved_from is not None:
-                    self._files.replace(folder, one.moved_from)
+                    self.files.replace(folder, one.moved_from)
                 else:
-                    folder_copies.remove_tree(self._files, folder)
+                    folder_copies.remove_tree(self.files, folder)
 
 
 def _copy(files: Files, source: str, target: str) -> None:

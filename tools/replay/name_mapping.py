@@ -19,7 +19,6 @@ from ...protocol.named import NamedTuple
 from ...protocol.narrowing import is_list
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import batch, formats
-from ...protocol.records.errors import CorruptRecords
 from ...protocol.records.layout import CRC_AT, CRC_FROM, PRODUCER_EPOCH_AT, PRODUCER_ID_AT
 from ...protocol.schema import Value, fields_of, spec
 from .value_comparison import is_bytes_like
@@ -149,17 +148,14 @@ class Ids:
     def records(self, records: Any) -> Any:
         """Replaces the producer ids and epochs in record batches; other bytes are returned unchanged."""
         made: bytearray | None = None
-        try:
-            for position, header in formats.headers(records):
-                if header.magic != batch.MAGIC or header.producer_id < 0:
-                    continue
-                producer_id = self.producers.get(header.producer_id, header.producer_id)
-                epoch = self.epoch(header.producer_id, header.producer_epoch)
-                if (producer_id, epoch) != (header.producer_id, header.producer_epoch):
-                    made = bytearray(records) if made is None else made
-                    _rewrite(made, position, header, producer_id, epoch)
-        except CorruptRecords:
-            pass
+        for position, header in formats.sound_headers(records):
+            if header.magic != batch.MAGIC or header.producer_id < 0:
+                continue
+            producer_id = self.producers.get(header.producer_id, header.producer_id)
+            epoch = self.epoch(header.producer_id, header.producer_epoch)
+            if (producer_id, epoch) != (header.producer_id, header.producer_epoch):
+                made = bytearray(records) if made is None else made
+                _rewrite(made, position, header, producer_id, epoch)
         return records if made is None else bytes(made)
 
 

@@ -11,7 +11,6 @@ from ...protocol.api_key import ApiKey
 from ...protocol.messages.topics.metadata import MetadataRequest
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.records import formats
-from ...protocol.records.errors import CorruptRecords
 from ...protocol.schema import Value, fields_of
 from .name_mapping import PARTITION_FIELDS, TOPIC_FIELDS, Ids, values_in
 
@@ -96,13 +95,5 @@ def _add_field(name: str, value: Any, found: set[str]) -> None:
         kind = {"topic_names": "topic", "transactional_ids": "transactional id"}.get(name, "group")
         found.update(f"{kind} {one}" for one in value or () if isinstance(one, str))
     elif name == "records":
-        _add_producers(value, found)
-
-
-def _add_producers(records: Any, found: set[str]) -> None:
-    try:
-        for _, header in formats.headers(records or b""):
-            if header.producer_id >= 0:
-                found.add(f"producer {header.producer_id}")
-    except CorruptRecords:
-        pass
+        headers = formats.sound_headers(value or b"")
+        found.update(f"producer {header.producer_id}" for _, header in headers if header.producer_id >= 0)
