@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -20,13 +21,28 @@ FOUND_DAMAGE = 1
 Write = Callable[[str], object]
 
 
-def number(what: str, most: int) -> Callable[[str], int]:
-    """Returns an argparse type for a whole number from 0 to `most`; `what` names it in the error."""
+def number(what: str, most: int, least: int = 0) -> Callable[[str], int]:
+    """Returns an argparse type for a whole number from `least` to `most`; `what` names it in the error."""
 
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
-            raise argparse.ArgumentTypeError(f"{what} {text!r} is not a number from 0 to {most}")
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{what} {text!r} is not a number from {least} to {most}")
         return int(text)
+
+    return read
+
+
+def seconds(least: float, most: float) -> Callable[[str], float]:
+    """Returns an argparse type for a number of seconds from `least` to `most`."""
+
+    def read(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if not least <= found <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from {least} to {most}")
+        return found
 
     return read
 

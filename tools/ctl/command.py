@@ -17,7 +17,7 @@ from ...broker import json_bytes
 from ...protocol.arguments import Parser
 from ...protocol.mistakes import FAILED, complain
 from ...protocol.text import cell, duration_ms, time_ms
-from ..command_line import print_text
+from ..command_line import print_text, seconds
 from ..control_flags import add_control_flags
 from ..http_client import Client, Unreachable, Wrong, control_client
 from ..top.tables import overview
@@ -61,8 +61,9 @@ def ctl_parser() -> argparse.ArgumentParser:
     """Returns the argument parser of `ottla ctl`: RESOURCE VERB ARGUMENTS."""
     parser = Parser(prog="ottla ctl", description="Control a broker that runs with --control.", allow_abbrev=False)
     add_control_flags(parser)
+    limit = seconds(0.001, 999_999_999)
     parser.add_argument(
-        "--timeout", type=_seconds, default=TIMEOUT_SECONDS, metavar="SECONDS", help="timeout of a request"
+        "--timeout", type=limit, default=TIMEOUT_SECONDS, metavar="SECONDS", help="timeout of a request"
     )
     parser.add_argument("--json", action="store_true", help="print the response as JSON")
     resources = parser.add_subparsers(metavar="RESOURCE", required=True, dest="resource")
@@ -391,13 +392,6 @@ def _whole(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    value = float(text) if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 10 else 0.0
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
-    return value
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import math
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from ...client.net.errors import ConfigError
 from ...client.net.options import ClientOptions
 from ...protocol.arguments import Parser, add_bootstrap, add_command_config
 from ...protocol.mistakes import complain
-from ..command_line import print_text, security_options
+from ..command_line import print_text, seconds, security_options
 from .output import document, text
 from .player import PATIENCE_SECONDS, PlayOptions
 from .runner import CannotRun, Result, diff_files, diff_live
@@ -27,7 +26,6 @@ from .runner import replay as run_replay
 from .target import Address, Security, Unreachable
 
 DIFFERENT = 1
-PATIENCE_MAX = 3600.0
 
 
 def replay(arguments: Sequence[str]) -> int:
@@ -97,7 +95,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--patience",
-        type=_seconds,
+        type=seconds(0.001, 3600),
         metavar="SECONDS",
         default=PATIENCE_SECONDS,
         help=f"timeout of a response (default: {PATIENCE_SECONDS:g})",
@@ -147,13 +145,3 @@ def _address(text: str) -> Address:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
     host, _, port = text.rpartition(":")
     return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _seconds(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not 0 < found <= PATIENCE_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0 and up to {PATIENCE_MAX:g}")
-    return found

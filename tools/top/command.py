@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ...broker.admin_api.overview import DEFAULT_LIMIT, MAX_LIMIT
 from ...protocol.arguments import Parser
 from ...protocol.mistakes import FAILED, complain
-from ..command_line import print_text
+from ..command_line import number, print_text, seconds
 from ..control_flags import add_control_flags
 from ..http_client import Client, Unreachable, Wrong, control_client
 from ..terminal import is_terminal
@@ -65,7 +65,7 @@ def top_parser() -> argparse.ArgumentParser:
     add_control_flags(parser)
     parser.add_argument(
         "--interval",
-        type=_interval,
+        type=seconds(0.1, 3600),
         default=INTERVAL_SECONDS,
         metavar="SECONDS",
         help="time between updates (default: 1)",
@@ -73,7 +73,7 @@ def top_parser() -> argparse.ArgumentParser:
     parser.add_argument("--filter", default="", metavar="TEXT", help="only items whose name contains this")
     parser.add_argument(
         "--limit",
-        type=_limit,
+        type=number("limit", MAX_LIMIT, least=1),
         default=DEFAULT_LIMIT,
         metavar="N",
         help=f"maximum lines of each list (default: {DEFAULT_LIMIT})",
@@ -97,19 +97,3 @@ def _once(program: str, given: argparse.Namespace, client: Client, fetch: Callab
     except (AttributeError, LookupError, TypeError, ValueError):  # the response of another server or version
         return complain(program, client.strange(), FAILED)
     return print_text(program, text)
-
-
-def _interval(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.1 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
-    return seconds
-
-
-def _limit(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_LIMIT):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MAX_LIMIT}")
-    return int(text)

@@ -165,7 +165,7 @@ async def test_ctl_health_groups_and_producers(tmp_path: Path) -> None:
         (["faults", "add", "delay", "Fetch"], "faults add delay: expected delay API MS [WHEN]"),
         (["faults", "add", "delay", "Fetch", "5"], "'5' is not a duration, such as 7d, 45s, 500ms or 1h30m"),
         (["faults", "add", "truncate", "Fetch", "x"], "'x' is not a whole number"),
-        (["--timeout", "0", "health"], "argument --timeout: '0' is not a positive number of seconds"),
+        (["--timeout", "0", "health"], "argument --timeout: '0' is not a number of seconds from 0.001 to 999999999"),
         (["--control", "ftp://a", "health"], "'ftp://a' is no control plane's address"),
     ],
 )
