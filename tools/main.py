@@ -39,7 +39,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "verify": (".disk.verify", "check batches, indexes, snapshots and checkpoints"),
         "producers": (".kafka.producers", "list producer states, also those of a running broker"),
         "explain": (".explain.command", "explain producers and transactions, and the response to their next batch"),
-        "clients": (".clients.command", "list the clients that a broker has seen, and what fails on another release"),
+        "clients": (".clients", "list the clients that a broker has seen, and what fails on another release"),
     },
     "Change a data directory": {
         "repair": (".disk.repair", "repair damage, with a backup that can be restored"),

@@ -11,7 +11,7 @@ import pytest
 from ottla.broker.metrics.client_ledger import FILE_NAME, SOON_MS, CallUse, Seen, SeenClient, Use, to_bytes
 from ottla.broker.releases.profiles import RELEASES, profile
 from ottla.protocol.messages.topics.metadata import MetadataRequest
-from ottla.tools.clients.rules import fetched_magic, verdicts
+from ottla.tools.clients import fetched_magic, verdicts
 from ottla.tools.main import main
 from ottla_testing.broker.harness import Client as Connection
 from ottla_testing.broker.harness import Closed, ping, process, produce, records, running

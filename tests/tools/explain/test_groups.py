@@ -19,7 +19,7 @@ from ottla.client.admin.admin import (
 )
 from ottla.protocol.consumer_protocol import ConsumerProtocolSubscription, subscription_bytes
 from ottla.tools.explain.command import explain
-from ottla.tools.explain.members import reasons
+from ottla.tools.explain.groups_command import reasons
 from ottla_testing.broker.beating import QUICK, altering_share_offset, consumer_beat, share_beat, share_joined
 from ottla_testing.broker.controlling import controlled
 from ottla_testing.broker.harness import Broker, produce, records, running
