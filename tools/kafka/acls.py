@@ -176,15 +176,11 @@ async def _list(admin: Admin, args: argparse.Namespace, out: Out) -> None:
     for one in filters:
         found |= dict.fromkeys(await admin.describe_acls(one))
     principals = list(dict.fromkeys(principal.strip() for principal in args.principal))
-    bindings = sorted(found)
-    lines: list[str] = []
-    if principals:
-        bindings = [one for one in bindings if one.principal in principals]
-        for principal in principals:
-            lines.append(f"ACLs for principal `{principal}`\n")
-            lines += _listed([one for one in bindings if one.principal == principal])
-    else:
-        lines += _listed(bindings)
+    bindings = [one for one in sorted(found) if not principals or one.principal in principals]
+    lines = [] if principals else _listed(bindings)
+    for principal in principals:
+        lines.append(f"ACLs for principal `{principal}`\n")
+        lines += _listed([one for one in bindings if one.principal == principal])
     out.show({"acls": [_document(one) for one in bindings]}, lines)
 
 
@@ -215,25 +211,19 @@ async def _remove(admin: Admin, args: argparse.Namespace, out: Out) -> None:
 
 
 def _confirm(args: argparse.Namespace, out: Out) -> None:
-    """Prompts for each resource, and drops those that the user does not confirm."""
+    """Prompts for each resource on stdout, with --json on stderr, and drops those for which the input is not "y"."""
     for pattern, entries in list(args.wanted.items()):
-        if not _confirmed(pattern, [AclBinding(*pattern, *entry) for entry in entries], out):
+        which = "delete all ACLs for"
+        if entries:
+            which = f"remove ACLs: \n {_rows(AclBinding(*pattern, *entry) for entry in entries)}\n from"
+        question = f"Are you sure you want to {which} resource filter `{pattern_text(pattern)}`? (y/n)"
+        if out.as_json:
+            out.note(question)
+        else:
+            out.write(question + "\n")
+            sys.stdout.flush()
+        if sys.stdin.readline().strip().lower() != "y":
             del args.wanted[pattern]
-
-
-def _confirmed(pattern: Pattern, bindings: Sequence[AclBinding], out: Out) -> bool:
-    """Prompts on stdout, with --json on stderr; anything but "y" means no."""
-    whom = f"resource filter `{pattern_text(pattern)}`? (y/n)"
-    if bindings:
-        question = f"Are you sure you want to remove ACLs: \n {_rows(bindings)}\n from {whom}"
-    else:
-        question = f"Are you sure you want to delete all ACLs for {whom}"
-    if out.as_json:
-        out.note(question)
-    else:
-        out.write(question + "\n")
-        sys.stdout.flush()
-    return sys.stdin.readline().strip().lower() == "y"
 
 
 # Output

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...broker.releases.profiles import NEWEST, api_names, profile
@@ -17,8 +17,9 @@ from ...client.net.connection import Opening, connect
 from ...client.net.errors import ClientError
 from ...client.net.options import ClientOptions
 from ...protocol.arguments import Parser, add_bootstrap, add_command_config
+from ...protocol.mistakes import FAILED, complain
 from ...protocol.schema import Versions
-from ..command_line import printing, security_options
+from ..command_line import Write, printing, security_options
 
 PROGRAM = "kafka-broker-api-versions"
 TIMEOUT_S = 10.0
@@ -61,7 +62,7 @@ def node_text(node: Node) -> str:
     return f"{node.host}:{node.port} (id: {node.node_id} rack: {node.rack or 'null'} isFenced: false)"
 
 
-async def _print_all(bootstrap: str, options: Mapping[str, Any], write: Callable[[str], object]) -> int:
+async def _print_all(bootstrap: str, options: Mapping[str, Any], write: Write) -> None:
     names, own = api_names(), known_versions()
     async with Admin(bootstrap, default_api_timeout_ms=int(TIMEOUT_S * 1000), **options) as admin:
         nodes = (await admin.describe_cluster()).nodes
@@ -78,7 +79,6 @@ async def _print_all(bootstrap: str, options: Mapping[str, Any], write: Callable
         write(f"{node_text(node)} -> {versions_text(connection.versions, names, own)}\n")
         connection.close()
         await connection.wait_closed()
-    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,12 +89,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(None if arguments is None else list(arguments))
     options = security_options(parser, parsed.command_config)
 
-    def run(write: Callable[[str], object]) -> int:
+    def run(write: Write) -> int:
         try:
-            return asyncio.run(_print_all(parsed.bootstrap_server, options, write))
+            asyncio.run(_print_all(parsed.bootstrap_server, options, write))
         except ClientError as error:
-            print(f"{PROGRAM}: {error}", file=sys.stderr)
-            return 1
+            return complain(PROGRAM, error, FAILED)
+        return 0
 
     return printing(PROGRAM, run)
 

@@ -111,17 +111,6 @@ def _assignment(partitions: Iterable[Partition]) -> str:
     return ";".join(f"{topic}:{','.join(numbers)}" for topic, numbers in found.items()) or NONE
 
 
-def _state_lines(group: GroupDescription, coordinator: str, *, verbose: bool) -> Iterator[str]:
-    head = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
-    epochs = [cell(group.group_epoch), cell(group.assignment_epoch)]
-    values = [group.group, coordinator, group.protocol or NONE, group.state, *epochs]
-    sizes = [COLUMN, WIDER, WIDE, WIDE, COLUMN, WIDER]
-    sizes = [width(size, [value]) for size, value in zip(sizes, values, strict=True)]
-    count = 6 if verbose else 4
-    yield "\n" + padded([*head[:count], "#MEMBERS"], sizes[:count])
-    yield "\n" + padded([*values[:count], len(group.members)], sizes[:count]) + "\n"
-
-
 # Share groups
 
 
@@ -147,25 +136,6 @@ def _share_member_lines(group: GroupDescription, *, verbose: bool) -> Iterator[s
         rows.append([*cells, str(member.epoch), shown])
     sizes = [width(COLUMN, (row[column] for row in rows)) for column in range(4)] + [EPOCH, OFFSET]
     yield from _table(rows, sizes, None if verbose else 5)
-
-
-def _share_state_lines(group: GroupDescription, coordinator: str, *, verbose: bool) -> Iterator[str]:
-    for line in _states(group, coordinator, "ASSIGNMENT-EPOCH", (COLUMN, EPOCH, NAME), verbose):
-        yield "\n" + line
-    yield "\n"
-
-
-def _states(
-    group: GroupDescription, coordinator: str, epoch: str, widths: Sequence[int], verbose: bool
-) -> tuple[str, str]:
-    """Returns the heading and the line of a share or streams group; `epoch` is the heading of its assignment epoch."""
-    head = ["GROUP", "COORDINATOR (ID)", "STATE", "GROUP-EPOCH", epoch, "#MEMBERS"]
-    epochs = [str(group.group_epoch), str(group.assignment_epoch)]
-    values = [group.group, coordinator, group.state, *epochs, str(len(group.members))]
-    sizes = [width(COLUMN, [group.group]), width(WIDER, [coordinator]), *widths]
-    if not verbose:
-        head, values, sizes = [*head[:3], head[5]], [*values[:3], values[5]], sizes[:3]
-    return padded(head, sizes), padded(values, sizes)
 
 
 # Streams groups
@@ -224,21 +194,35 @@ def _kinds(tasks: MemberTasks | None, prefix: str) -> str:
     return found
 
 
-def _streams_state_lines(group: GroupDescription, coordinator: str, *, verbose: bool) -> Iterator[str]:
-    for line in _states(group, coordinator, "TARGET-ASSIGNMENT-EPOCH", (WIDER, COLUMN, WIDER), verbose):
-        yield line + "\n"
-
-
 class Layout(NamedTuple):
-    """The functions of a type of groups for members, for the state, and for offsets: `Row`s, or `ShareOffsets`."""
+    """The functions of a type of groups for members, and for offsets: `Row`s, or `ShareOffsets`; and the columns of the
+    state: the least widths of STATE, GROUP-EPOCH and the assignment epoch, and the heading of the last."""
 
     members: Callable[..., Iterator[str]]
-    state: Callable[..., Iterator[str]]
     offsets: Callable[..., Iterator[str]]
+    widths: tuple[int, int, int]
+    epoch: str = "TARGET-ASSIGNMENT-EPOCH"
 
 
-CONSUMERS = Layout(member_lines, _state_lines, _offset_lines)
+CONSUMERS = Layout(member_lines, _offset_lines, (WIDE, COLUMN, WIDER))
 LAYOUTS = {
-    SHARE: Layout(_share_member_lines, _share_state_lines, _share_offset_lines),
-    STREAMS: Layout(_streams_member_lines, _streams_state_lines, _streams_offset_lines),
+    SHARE: Layout(_share_member_lines, _share_offset_lines, (COLUMN, EPOCH, NAME), "ASSIGNMENT-EPOCH"),
+    STREAMS: Layout(_streams_member_lines, _streams_offset_lines, (WIDER, COLUMN, WIDER)),
 }
+
+
+def state_lines(group: GroupDescription, coordinator: str, *, verbose: bool) -> Iterator[str]:
+    """Formats the state of a group of any type."""
+    layout = LAYOUTS.get(group.type, CONSUMERS)
+    columns = [("GROUP", group.group, COLUMN), ("COORDINATOR (ID)", coordinator, WIDER)]
+    if layout is CONSUMERS:
+        columns.append(("ASSIGNMENT-STRATEGY", group.protocol or NONE, WIDE))
+    columns.append(("STATE", group.state, layout.widths[0]))
+    if verbose:
+        columns.append(("GROUP-EPOCH", cell(group.group_epoch), layout.widths[1]))
+        columns.append((layout.epoch, cell(group.assignment_epoch), layout.widths[2]))
+    sizes = [width(least, [value]) for _, value, least in columns]
+    for line in ([one[0] for one in columns] + ["#MEMBERS"], [one[1] for one in columns] + [str(len(group.members))]):
+        yield padded(line, sizes) + "\n" if group.type == STREAMS else "\n" + padded(line, sizes)
+    if group.type != STREAMS:
+        yield "\n"

@@ -14,7 +14,7 @@ executed, offsets` (`topic, partition, offset`). Unknown values are null.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
 from ..command_line import number
 from .admin_command import NONE, CannotDo, Out, admin_parser, cell, message, padded, parsed, run_admin, text_of, width
-from .group_layouts import COLUMN, CONSUMERS, LAYOUTS, WIDE, Row, ShareOffsets
+from .group_layouts import COLUMN, CONSUMERS, LAYOUTS, WIDE, Row, ShareOffsets, state_lines
 from .group_resets import Partition, check_reset, partitions_of, reset_flags, reset_offsets
 
 PROGRAM = "ottla groups"
@@ -196,7 +196,7 @@ def _lines(group: GroupDescription, args: argparse.Namespace, coordinator: str, 
     if args.members:
         return layout.members(group, verbose=args.verbose)
     if args.state is not None:
-        return layout.state(group, coordinator, verbose=args.verbose)
+        return state_lines(group, coordinator, verbose=args.verbose)
     return layout.offsets(group.group, offsets, verbose=args.verbose)
 
 
@@ -339,12 +339,8 @@ async def _delete_offsets(admin: Admin, args: argparse.Namespace, out: Out) -> N
         {"topic": topic, "partition": partition, "error": text_of(error)}
         for (topic, partition), error in outcomes.items()
     ]
-    out.show(
-        {"groups": [{"group": group, "error": text_of(whole), "offsets": offsets}]},
-        _deleted_topic_lines({topic: text_of(error) for (topic, _), error in outcomes.items()})
-        if is_share
-        else _deleted_lines(group, whole, outcomes),
-    )
+    document = {"groups": [{"group": group, "error": text_of(whole), "offsets": offsets}]}
+    out.show(document, _deleted_lines(group, whole, outcomes, is_share))
 
 
 async def _deleted_of_partitions(admin: Admin, group: str, texts: Sequence[str]) -> tuple[Outcomes, ClientError | None]:
@@ -373,22 +369,15 @@ async def _deleted_of_topics(admin: Admin, group: str, topics: Sequence[str]) ->
     return {(topic, None): error for topic, error in results.items()}, None
 
 
-def _deleted_lines(group: str, whole: ClientError | None, results: Outcomes) -> Iterator[str]:
-    if not any(results.values()) and whole is None:
+def _deleted_lines(group: str, whole: ClientError | None, results: Outcomes, is_share: bool) -> Iterator[str]:
+    """Formats the outcome of each partition, or of each topic of a share group."""
+    if not any(results.values()) and whole is None and not is_share:
         yield f"Request succeeded for deleting offsets from group {group}.\n"
-    sizes = [width(COLUMN, (topic for topic, _ in results)), 10, COLUMN]
-    yield "\n" + padded(["TOPIC", "PARTITION", "STATUS"], sizes)
-    for (topic, partition), error in sorted(results.items(), key=lambda one: f"{one[0][0]}{one[0][1]}"):
-        status = "Successful" if error is None else f"Error: {message(error)}"
-        yield "\n" + padded([topic, cell(partition), status], sizes)
-    yield "\n"
-
-
-def _deleted_topic_lines(errors: Mapping[str, str | None]) -> Iterator[str]:
-    """Formats the outcome of each topic of a share group: the message of an error, or None."""
-    sizes = [width(COLUMN, errors), 0]
-    rows = [("TOPIC", "STATUS")]
-    rows += [(topic, "Successful" if error is None else f"Error: {error}") for topic, error in sorted(errors.items())]
-    for row in rows if errors else ():
-        yield "\n" + padded(row, sizes)
+    rows = [("TOPIC", "PARTITION", "STATUS")]
+    for topic, partition in sorted(results, key=lambda place: place[0] if is_share else f"{place[0]}{place[1]}"):
+        error = results[topic, partition]
+        rows.append((topic, cell(partition), "Successful" if error is None else f"Error: {message(error)}"))
+    sizes = [width(COLUMN, (topic for topic, _ in results)), 10, 0 if is_share else COLUMN]
+    for row in rows if results or not is_share else ():
+        yield "\n" + (padded(row[::2], sizes[::2]) if is_share else padded(row, sizes))
     yield "\n"
