@@ -20,7 +20,7 @@ from ...protocol.named import NamedTuple
 from ...protocol.text import known as shown
 from ...protocol.text import lines, moment
 from ...storage.errors import StorageError
-from ...storage.producers.producer_state import Producer, ProducerRules
+from ...storage.producers.producer_state import ProducerRules
 from ..command_line import Write, number, printing, printing_of_logs, security_options
 
 if TYPE_CHECKING:
@@ -85,40 +85,20 @@ def producers(arguments: Sequence[str]) -> int:
     return printing_of_logs(parser.prog, lambda write: print_it(_states(found), write), damage)
 
 
-def _of_broker(topic: str, partition: int, state: ProducerState) -> State:
-    return State(
-        topic,
-        partition,
-        state.producer_id,
-        state.producer_epoch,
-        state.last_sequence,
-        -1,
-        state.last_timestamp_ms,
-        state.coordinator_epoch,
-        state.current_transaction_start_offset,
-    )
+def _of_broker(topic: str, partition: int, one: ProducerState) -> State:
+    numbers = one.producer_id, one.producer_epoch, one.last_sequence, -1, one.last_timestamp_ms
+    return State(topic, partition, *numbers, one.coordinator_epoch, one.current_transaction_start_offset)
 
 
 def _states(found: Sequence[PartitionFiles]) -> Iterator[State]:
     """Yields the producers of each partition, reading one partition after the other."""
     for files in found:
         known, _ = files.producers(ProducerRules())
-        for producer_id, producer in sorted(known.items()):
-            yield _state(files, producer_id, producer)
-
-
-def _state(files: PartitionFiles, producer_id: int, known: Producer) -> State:
-    return State(
-        files.folder.topic,
-        files.folder.partition,
-        producer_id,
-        known.epoch,
-        known.last_sequence,
-        known.batches[-1].last_offset if known.batches else -1,
-        known.last_timestamp_ms,
-        known.coordinator_epoch,
-        known.transaction_first_offset,
-    )
+        for producer_id, one in sorted(known.items()):
+            last_offset = one.batches[-1].last_offset if one.batches else -1
+            numbers = producer_id, one.epoch, one.last_sequence, last_offset, one.last_timestamp_ms
+            place = files.folder.topic, files.folder.partition
+            yield State(*place, *numbers, one.coordinator_epoch, one.transaction_first_offset)
 
 
 def _print_text(states: Iterable[State], write: Write) -> None:
