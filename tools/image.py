@@ -226,7 +226,7 @@ def run(assignments: Sequence[str]) -> int:
     with contextlib.suppress(OSError):
         _ready_file().unlink(missing_ok=True)
     from ..broker import logs
-    from .serve import serve
+    from .serve import parse_serve, serve
 
     launch = _launch(assignments)
     os.environ.clear()
@@ -242,7 +242,11 @@ def run(assignments: Sequence[str]) -> int:
         )
         while True:
             signal.pause()
-    _take_cluster_id(launch)
+    if launch.cluster_id is not None:
+        found = format_directory(parse_serve(launch.arguments, launch.environ)[0], launch.cluster_id)
+        if found not in (None, launch.cluster_id):
+            text = "CLUSTER_ID ignored: the data directory has one"
+            logs.get_logger().warning(text, cluster_id=found, ignored=launch.cluster_id)
     return serve(launch.arguments, announce)
 
 
@@ -263,20 +267,6 @@ def _launch(assignments: Sequence[str] = ()) -> Launch:
 
     file = MOUNTED_CONFIG if MOUNTED_CONFIG.exists() else None
     return plan(os.environ, assignments, file, read_properties_file(file) if file else None)
-
-
-def _take_cluster_id(launch: Launch) -> None:
-    from .serve import parse_serve
-
-    if launch.cluster_id is None:
-        return
-    found = format_directory(parse_serve(launch.arguments, launch.environ)[0], launch.cluster_id)
-    if found not in (None, launch.cluster_id):
-        from ..broker.logs import get_logger
-
-        get_logger().warning(
-            "CLUSTER_ID ignored: the data directory has one", cluster_id=found, ignored=launch.cluster_id
-        )
 
 
 def storage(arguments: Sequence[str]) -> int:

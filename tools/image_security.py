@@ -52,8 +52,10 @@ def apply(env: dict[str, str], settings: Mapping[str, str], folder: Path | None 
         sections = parse_jaas_file(text)
     except ValueError as error:
         raise ValueError(f"{OPTIONS}: {path}: {error}") from None
-    for listener in _listeners(env, settings):
-        _add_logins(env, settings, listener, sections)
+    for part in (env.get("KAFKA_LISTENERS") or settings.get("listeners", "")).split(","):
+        listener, separator, _ = part.strip().partition("://")
+        if separator:
+            _add_logins(env, settings, listener, sections)
 
 
 def _read(variable: str, path: Path) -> str:
@@ -68,12 +70,6 @@ def _read(variable: str, path: Path) -> str:
         raise ValueError(f"{variable}: cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ValueError(f"{variable}: {path} is not UTF-8") from None
-
-
-def _listeners(env: Mapping[str, str], settings: Mapping[str, str]) -> list[str]:
-    """Returns the names of the listeners."""
-    text = env.get("KAFKA_LISTENERS") or settings.get("listeners", "")
-    return [name for name, separator, _ in (part.strip().partition("://") for part in text.split(",")) if separator]
 
 
 def _add_logins(

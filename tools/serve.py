@@ -45,7 +45,6 @@ from ..protocol.mistakes import complain
 
 if TYPE_CHECKING:
     from ..broker.network.server import Running
-    from ..broker.record_schemas.schemas import Schemas
     from ..broker.testing.security import Security
 
 
@@ -176,7 +175,14 @@ def _control(parsed: argparse.Namespace, environ: Mapping[str, str]) -> ControlO
             raise ConfigError("--control-tls-cert and --control-tls-key belong together: give both, each a PEM file")
         tls = None if certificate is None else server_context(certificate, key)
         token = given_token(parsed.control_token_file, environ)
-        schemas = _schemas(parsed.schema) if parsed.schema else None
+        schemas = None
+        if parsed.schema:
+            from ..broker.record_schemas.schemas import SchemaError, load, pair_of
+
+            try:
+                schemas = load(map(pair_of, parsed.schema))
+            except SchemaError as error:
+                raise ConfigError(f"--schema: {error}") from error
         return ControlOptions(listener, token, parsed.control_open_metrics, tls, parsed.control_write, schemas)
     if parsed.schema:
         raise ConfigError("--schema needs --control HOST:PORT: it is for the web page of the control plane")
@@ -225,25 +231,6 @@ def _record_options(parsed: argparse.Namespace) -> RecordOptions | None:
         raise ConfigError(f"--record: {error}") from error
 
 
-def _schemas(texts: Sequence[str]) -> Schemas:
-    """Loads the schemas of --schema. Raises ConfigError."""
-    from ..broker.record_schemas.schemas import SchemaError, load, pair_of
-
-    try:
-        return load(map(pair_of, texts))
-    except SchemaError as error:
-        raise ConfigError(f"--schema: {error}") from error
-
-
-def _log_levels(texts: Sequence[str], config: Config) -> tuple[tuple[str, str], ...]:
-    """Parses the values of --log-level. Raises ConfigError."""
-    kafka = kafka_logger_names(config.profile)
-    try:
-        return tuple(level_of(text, kafka) for text in texts)
-    except ValueError as error:
-        raise ConfigError(f"--log-level: {error}") from error
-
-
 def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeOptions, str, Security | None]:
     """Returns the options of `ottla serve`, the log format, and the security of --security.
 
@@ -272,7 +259,11 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
     named_by_flags = bool(parsed.listen) and "listeners" not in overrides
     node_ids = None if parsed.node_ids is None else parse_node_ids(parsed.node_ids)
     options = serve_options(config, flag_listeners=named_by_flags, brokers=parsed.brokers, node_ids=node_ids)
-    log_levels = _log_levels(parsed.log_level, config)
+    kafka_loggers = kafka_logger_names(config.profile)
+    try:
+        log_levels = tuple(level_of(text, kafka_loggers) for text in parsed.log_level)
+    except ValueError as error:
+        raise ConfigError(f"--log-level: {error}") from error
     if security is not None:
         bad_certificate = security.bad_certificate if security.has_tls else None
         options = dataclasses.replace(options, scram_users=security.users, bad_certificate=bad_certificate)

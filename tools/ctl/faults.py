@@ -45,9 +45,9 @@ def add_fault_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=list(WORDS), metavar="KIND")
     parser.add_argument("words", nargs="*", metavar="...", help="parameters of the kind, see below")
     for name in TEXTS:
-        parser.add_argument(_flag(name), metavar="PATTERN" if name != "listener" else "NAME")
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="PATTERN" if name != "listener" else "NAME")
     for name in NUMBERS:
-        parser.add_argument(_flag(name), type=_number, metavar="N")
+        parser.add_argument(f"--{name}", type=_number, metavar="N")
     parser.add_argument("--probability", type=float, metavar="P", help="above 0, at most 1")
 
 
@@ -93,7 +93,3 @@ def _number(text: str) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -74,11 +74,6 @@ def _field(text: str) -> tuple[str, Any]:
         return path, value
 
 
-def failed(response: Any) -> bool:
-    """Returns whether the requests are not as expected."""
-    return not response["passed"]
-
-
 # Output
 
 
@@ -91,16 +86,12 @@ def show_listed(response: Any) -> list[str]:
         "PRINCIPAL": lambda one: one.get("principal", ""),  # a broker of an older version has none
         "SOFTWARE": "software",
         "TOPICS": lambda one: ",".join(one["topics"]),
-        "MS": lambda one: _milliseconds(one["duration_us"]),
+        "MS": lambda one: None if one["duration_us"] is None else f"{one['duration_us'] / 1000:.1f}",
         "ENDING": "ending",
         "": lambda one: ",".join(one["errors"]) or one["reason"],
     }
     found = titled(response["requests"], columns, "no requests")
     return [*found, "older requests exist"] if response["more"] else found
-
-
-def _milliseconds(duration_us: int | None) -> str:
-    return "-" if duration_us is None else f"{duration_us / 1000:.1f}"
 
 
 def show_one(response: Any) -> list[str]:

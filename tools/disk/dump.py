@@ -39,25 +39,19 @@ class _Mistake(Exception):
     """The arguments are wrong; the text is one line."""
 
 
-def _parsed(arguments: Sequence[str]) -> Namespace:
-    """Returns the parsed arguments; `api` is (API, version) of `--response`, or None."""
+def dump(arguments: Sequence[str]) -> int:
+    """`ottla dump`: prints the input and returns the exit code."""
     parser = Parser(prog=PROGRAM, description="Print bytes of Kafka with names, positions and values.")
     parser.add_argument("thing", metavar="FILE|-|HEX", help="a file, - for stdin, or bytes in hex")
     parser.add_argument("--schema", action="store_true", help="print the schema instead of the values")
     parser.add_argument("--records", action="store_true", help="also print the records inside batches")
     parser.add_argument("--response", metavar="KEY:VERSION", help="the input is a response of this API (key or name)")
-    parsed = parser.parse_args(list(arguments))
+    options = parser.parse_args(list(arguments))
     try:
-        parsed.api = None if parsed.response is None else frames.parse_api(parsed.response)
+        options.api = None if options.response is None else frames.parse_api(options.response)
     except ValueError as error:
-        raise _Mistake(f"--response: {error}") from None
-    return parsed
-
-
-def dump(arguments: Sequence[str]) -> int:
-    """`ottla dump`: prints the input and returns the exit code."""
+        return complain(PROGRAM, f"--response: {error}")
     try:
-        options = _parsed(arguments)
         name = _name(options.thing)
         return printing(PROGRAM, lambda write: _dump(options, name, write))
     except (_Mistake, StorageError) as error:

@@ -61,13 +61,7 @@ def _explain_transactions(arguments: Namespace) -> int:
         from .transactions_of_broker import Cannot, fetch_transactions
 
         try:
-            seen, coordinators = fetch_transactions(
-                arguments.bootstrap_server,
-                arguments.topic,
-                arguments.partition,
-                arguments.transactional_id,
-                arguments.security,
-            )
+            seen, coordinators = fetch_transactions(arguments)
         except Cannot as error:
             return complain(PROGRAM, error)
         report = Report({"bootstrap": arguments.bootstrap_server}, seen, coordinators, arguments)

@@ -8,8 +8,7 @@ directory does not import the client.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from argparse import Namespace
 
 from ...broker.transactions.state import Transaction, TransactionState
 from ...client.admin.admin import EARLIEST, LATEST, Admin, ProducerState, TransactionDescription, checked
@@ -32,12 +31,10 @@ __all__ = ["Cannot", "fetch_transactions"]
 DESCRIBED_AT_ONCE = 1000
 
 
-def fetch_transactions(
-    bootstrap: str, topic: str | None, partition: int | None, transactional_id: str | None, security: Mapping[str, Any]
-) -> tuple[list[Seen], Coordinators]:
-    """Fetches the matching partitions of a cluster and the states of its transactional ids, with these security options
-    of the client. Raises Cannot."""
-    return fetched(bootstrap, security, lambda admin: _fetch(admin, bootstrap, topic, partition, transactional_id))
+def fetch_transactions(given: Namespace) -> tuple[list[Seen], Coordinators]:
+    """Fetches the matching partitions of a cluster and the states of its transactional ids, as the arguments of the
+    command name them. Raises Cannot."""
+    return fetched(given.bootstrap_server, given.security, lambda admin: _fetch(admin, given))
 
 
 async def _coordinators(admin: Admin, producer_ids: set[int], transactional_id: str | None) -> Coordinators:
@@ -62,17 +59,15 @@ async def _coordinators(admin: Admin, producer_ids: set[int], transactional_id: 
     return Coordinators(found, where="of this cluster")
 
 
-async def _fetch(
-    admin: Admin, bootstrap: str, topic: str | None, partition: int | None, transactional_id: str | None
-) -> tuple[list[Seen], Coordinators]:
-    wanted = await partitions_of(admin, bootstrap, topic, partition)
+async def _fetch(admin: Admin, given: Namespace) -> tuple[list[Seen], Coordinators]:
+    wanted = await partitions_of(admin, given.bootstrap_server, given.topic, given.partition)
     starts = checked(await admin.list_offsets(dict.fromkeys(wanted, EARLIEST)))
     states: States = checked(await admin.describe_producers(wanted))
     stable = checked(await admin.list_offsets(dict.fromkeys(wanted, LATEST), isolation="read_committed"))
     ends = checked(await admin.list_offsets(dict.fromkeys(wanted, LATEST)))
     seen = [Seen(*where, starts[where].offset) for where in sorted(states)]
     producer_ids = {one.producer_id for found in states.values() for one in _open(found)}
-    coordinators = await _coordinators(admin, producer_ids, transactional_id)
+    coordinators = await _coordinators(admin, producer_ids, given.transactional_id)
     for one in seen:
         where = one.topic, one.partition
         one.last_stable_offset, one.end_offset = stable[where].offset, ends[where].offset

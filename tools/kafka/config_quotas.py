@@ -85,11 +85,6 @@ def _credential(user: str, name: str, value: str | None) -> ScramUpsertion | Scr
     return ScramUpsertion(user, MECHANISMS[name], match[2], iterations)
 
 
-def quotas_of(entity: Entity) -> QuotaEntity:
-    """Returns the quota entity of an entity."""
-    return quota_entity({QUOTA_TYPES[kind]: name for kind, name in entity.items()})
-
-
 async def alter(
     admin: Admin, entity: Entity, changes: Changes, scram: Sequence[ScramUpsertion | ScramDeletion]
 ) -> None:
@@ -98,7 +93,7 @@ async def alter(
         checked(await admin.alter_user_scram_credentials(scram))
         return
     deleted = [key for key, value in changes.items() if value is None]
-    whom = quotas_of(entity)
+    whom = quota_entity({QUOTA_TYPES[kind]: name for kind, name in entity.items()})
     if deleted:
         known = (await admin.describe_client_quotas(dict(whom), strict=True)).get(whom, {})
         unknown = [key for key in deleted if key not in known]
@@ -118,7 +113,10 @@ async def describe(admin: Admin, kinds: Sequence[str], entity: Entity, out: Out)
             stored = await admin.describe_user_scram_credentials(names or None)
         except UnsupportedVersion:  # Kafka 2.6 has the quota API, 2.7 the one for credentials
             stored = {}
-    stored = {user: result for user, result in stored.items() if not _is_without(result)}
+    no_credentials = ErrorCode.RESOURCE_NOT_FOUND  # is not an error of the command
+    stored = {
+        user: one for user, one in stored.items() if not (isinstance(one, KafkaError) and one.code == no_credentials)
+    }
     document = {
         "quotas": [{"entity": dict(whom), "quotas": limits} for whom, limits in quotas.items()],
         "scram": [
@@ -134,11 +132,6 @@ async def describe(admin: Admin, kinds: Sequence[str], entity: Entity, out: Out)
         if isinstance(one, ClientError):
             out.fail(f"SCRAM credentials of user '{user}' cannot be described: {message(one)}")
     out.show(document, _lines(quotas, stored))
-
-
-def _is_without(result: tuple[ScramCredential, ...] | ClientError) -> bool:
-    """Returns whether a user has no credentials, which is not an error of the command."""
-    return isinstance(result, KafkaError) and result.code == ErrorCode.RESOURCE_NOT_FOUND
 
 
 def _stored(info: ScramCredential) -> dict[str, str | int]:

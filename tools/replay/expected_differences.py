@@ -221,13 +221,13 @@ class ExpectedDifferences:
         config = _CONFIG.search(difference.path) if api_key in (ApiKey.DESCRIBE_CONFIGS, ApiKey.CREATE_TOPICS) else None
         if config is not None and config[1] in self._configs:
             return f"config {config[1]}"
-        return self._behaviour(api_key, version, difference, for_certain=True)
+        return self.perhaps(api_key, version, difference, for_certain=True)
 
-    def perhaps(self, api_key: int, version: int, difference: Difference) -> str | None:
-        """Returns a behaviour that may be the reason of a difference without a better explanation, or None."""
-        return self._behaviour(api_key, version, difference, for_certain=False)
+    def perhaps(self, api_key: int, version: int, difference: Difference, *, for_certain: bool = False) -> str | None:
+        """Returns a behaviour that may be the reason of a difference without a better explanation, or None.
 
-    def _behaviour(self, api_key: int, version: int, difference: Difference, *, for_certain: bool) -> str | None:
+        With `for_certain` a behaviour with these values.
+        """
         for name in self.moved:
             for sign in SIGNS.get(name, ()):
                 if (sign.holds is not None) == for_certain and sign.shows(api_key, version, difference):

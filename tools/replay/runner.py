@@ -145,9 +145,5 @@ def _nodes(recording: Recording) -> Iterable[tuple[int, Address]]:
 
 def _texts(recording: Recording, nodes: Mapping[int, int], right: Mapping[int, Address]) -> dict[str, str]:
     """Returns address texts of the left -> those of the right."""
-    found: dict[str, str] = {}
-    for node, address in _nodes(recording):
-        there = right.get(nodes.get(node, node))
-        if there is not None:
-            found[format_address(*address)] = format_address(*there)
-    return found
+    pairs = ((address, right.get(nodes.get(node, node))) for node, address in _nodes(recording))
+    return {format_address(*address): format_address(*there) for address, there in pairs if there is not None}
