@@ -61,7 +61,6 @@ Judged = list[tuple[SeenClient, list[Verdict]]]
 
 
 def clients(arguments: Sequence[str]) -> int:
-    """`ottla clients`: prints the clients and returns the exit code."""
     parser = Parser(
         prog="ottla clients",
         description="List the clients that a broker has seen, and which calls fail on another release of Kafka.",

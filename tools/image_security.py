@@ -59,7 +59,6 @@ def apply(env: dict[str, str], settings: Mapping[str, str], folder: Path | None 
 
 
 def _read(variable: str, path: Path) -> str:
-    """Returns the text of a file."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)

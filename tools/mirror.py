@@ -72,7 +72,6 @@ class Diverged(Exception):
 
 
 def mirror(arguments: Sequence[str]) -> int:
-    """`ottla mirror`: copies the chosen topics and returns the exit code."""
     parser = Parser(
         prog=PROGRAM, description="Copy partitions from a running broker, byte for byte; a later run resumes."
     )

@@ -61,7 +61,6 @@ _MEANT = {
 
 
 def serve_parser() -> argparse.ArgumentParser:
-    """Returns the argument parser of `ottla serve`."""
     parser = Parser(
         prog="ottla serve", description="Run a broker until SIGTERM or SIGINT.", allow_abbrev=False, meant=_MEANT
     )
@@ -297,7 +296,6 @@ def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lamb
 
 
 def releases_parser() -> argparse.ArgumentParser:
-    """Returns the argument parser of `ottla releases`."""
     parser = Parser(
         prog="ottla releases",
         description="Show the releases for `ottla serve --release`: all, one in full, or the differences of two.",

@@ -16,7 +16,6 @@ RED, GREEN, YELLOW = 31, 32, 33
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether the stream is a terminal."""
     return stream is not None and not stream.closed and stream.isatty()
 
 

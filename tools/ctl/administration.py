@@ -37,7 +37,6 @@ def reset(given: argparse.Namespace) -> Any:
 
 
 def show_reset(response: Any) -> list[str]:
-    """Returns a line for each partition with its offset before and after."""
     columns: Columns = {
         "TOPIC": "topic",
         "PARTITION": "partition",
@@ -152,7 +151,6 @@ def _each_level(to: Client, texts: Sequence[str], body_of: Callable[[str], Any])
 
 
 def show_recording(response: Any) -> list[str]:
-    """Returns the lines of the running recording, or of the last one."""
     if response["file"] is None:
         return ["no recording"]
     rows = [
@@ -172,6 +170,5 @@ def show_recording(response: Any) -> list[str]:
 
 
 def recording(given: argparse.Namespace) -> dict[str, Any]:
-    """Returns the body of `recording start`."""
     body = {"file": os.path.abspath(given.file), "ring": given.ring, "contents": not given.without_contents}
     return body if given.max_bytes is None else body | {"max_bytes": given.max_bytes}

@@ -48,12 +48,10 @@ def _joined(field: str) -> Value:
 
 
 def health(response: Any) -> list[str]:
-    """Returns a line for each field of the health response."""
     return table([(name.replace("_", " "), cell(value)) for name, value in response.items()])
 
 
 def removed(response: Any) -> list[str]:
-    """Returns the line with the number of removed items."""
     return [f"removed: {response['removed']}"]
 
 
@@ -63,12 +61,10 @@ faults = listed(
 
 
 def one_fault(response: Any) -> list[str]:
-    """Returns the lines of one fault rule."""
     return faults({"faults": [response]})
 
 
 def topology(response: Any) -> list[str]:
-    """Returns the table of nodes, then the table of partitions."""
     nodes: Columns = {"NODE": "id", "ADDRESS": lambda one: f"{one['host']}:{one['port']}", "RUNNING": "running"}
     partitions: Columns = {
         "TOPIC": "topic",
@@ -89,7 +85,6 @@ def clock(response: Any) -> list[str]:
 
 
 def snapshots(response: Any) -> list[str]:
-    """Returns a line for each snapshot: its name."""
     return [cell(one["name"]) for one in response["snapshots"]] or ["no snapshots"]
 
 
@@ -106,7 +101,6 @@ topics = listed(
 
 
 def one_topic(response: Any) -> list[str]:
-    """Returns the line of a topic, and the table of its partitions."""
     columns: Columns = {
         "PARTITION": "partition",
         "LEADER": _present("leader"),
@@ -135,7 +129,6 @@ def records(response: Any) -> list[str]:
 
 
 def offsets(response: Any) -> list[str]:
-    """Returns a line for each appended record: its offset."""
     return [f"offset {offset}" for offset in response["offsets"]]
 
 

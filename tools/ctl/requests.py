@@ -95,7 +95,6 @@ def show_listed(response: Any) -> list[str]:
 
 
 def show_one(response: Any) -> list[str]:
-    """Returns the lines of a request: its attributes, fields and bytes."""
     apart = ("request", "response", "request_hex", "response_hex", "produced")
     found = [f"{name.replace('_', ' ')}: {_text(value)}" for name, value in response.items() if name not in apart]
     for name in ("request", "response"):
@@ -125,7 +124,6 @@ def _hex(data: bytes) -> list[str]:
 
 
 def show_verdict(response: Any) -> list[str]:
-    """Returns the mismatches, or the number of matching requests."""
     if response["passed"]:
         return [f"as expected: {response['count']} request{'' if response['count'] == 1 else 's'}"]
     return [cell(line) for line in response["text"].splitlines()]

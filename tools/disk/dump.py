@@ -40,7 +40,6 @@ class _Mistake(Exception):
 
 
 def dump(arguments: Sequence[str]) -> int:
-    """`ottla dump`: prints the input and returns the exit code."""
     parser = Parser(prog=PROGRAM, description="Print bytes of Kafka with names, positions and values.")
     parser.add_argument("thing", metavar="FILE|-|HEX", help="a file, - for stdin, or bytes in hex")
     parser.add_argument("--schema", action="store_true", help="print the schema instead of the values")

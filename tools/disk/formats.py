@@ -43,7 +43,6 @@ class Topic(NamedTuple):
 
 
 def formats(arguments: Sequence[str]) -> int:
-    """`ottla formats`: prints the counts and returns the exit code."""
     parser = Parser(
         prog="ottla formats",
         description="Count a data directory by format and codec, and report how Kafka 4.0 treats it.",

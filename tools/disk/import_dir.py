@@ -62,7 +62,6 @@ _ANY_GAPS = dataclasses.replace(LogConfig(), rules=dataclasses.replace(LogConfig
 
 
 def import_dir(arguments: Sequence[str]) -> int:
-    """`ottla import-dir`: adds the partitions and returns the exit code."""
     parser = Parser(prog=PROGRAM, description="Add the partitions of a directory to a data directory already in use.")
     parser.add_argument("source", metavar="SRC", help="a data directory or one partition's folder, used by no broker")
     parser.add_argument(

@@ -32,7 +32,6 @@ PROGRAM = "ottla repair"
 
 
 def repair(arguments: Sequence[str]) -> int:
-    """`ottla repair`: repairs a directory and returns the exit code."""
     parser = Parser(
         prog=PROGRAM, description="Repair the damage that `ottla verify` finds. Without --apply only report the steps."
     )
@@ -53,7 +52,10 @@ def repair(arguments: Sequence[str]) -> int:
             raise StorageError(f"cannot read {root}: no such directory")
         with held_lock(DiskFiles(), root, may_create=parsed.apply and only is None and is_data_directory(root)):
             if parsed.undo is not None:
-                return _undo(root, os.path.abspath(parsed.undo), parsed.json)
+                changes = put_back(DiskFiles(), root, os.path.abspath(parsed.undo))
+                document = {"directory": root, "undone": changes}
+                text = json.dumps(document) if parsed.json else f"{root}: {changes} changes undone"
+                return print_text(PROGRAM, text + "\n")
             backup = _backup_place(parsed.directory, root, parsed.backup)
             return _run(parsed, root, only, backup)
     except (StorageError, OSError) as error:
@@ -143,9 +145,3 @@ def _report_json(work: Repair, backup: Backup, apply: bool, write: Write) -> int
     }
     write(json.dumps(document, indent=2) + "\n")
     return 0 if all(step.mends for step in steps) else FOUND_DAMAGE
-
-
-def _undo(root: str, backup: str, as_json: bool) -> int:
-    changes = put_back(DiskFiles(), root, backup)
-    text = json.dumps({"directory": root, "undone": changes}) if as_json else f"{root}: {changes} changes undone"
-    return print_text(PROGRAM, text + "\n")

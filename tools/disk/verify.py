@@ -27,7 +27,6 @@ PROGRAM = "ottla verify"
 
 
 def verify(arguments: Sequence[str]) -> int:
-    """`ottla verify`: prints the findings and returns the exit code."""
     parser = Parser(prog=PROGRAM, description="Check a data directory: batches, indexes, snapshots, checkpoints.")
     parser.add_argument("directory", metavar="DIR", help="a data directory of Ottla or of Apache Kafka")
     parser.add_argument("--topic", help="only this topic")
@@ -63,7 +62,6 @@ def mark_of(finding: Finding) -> str:
 
 
 def text_of(finding: Finding) -> str:
-    """Returns the line of a finding."""
     return quoted(f"{finding.where}: {finding.what}")[1:-1]
 
 

@@ -34,7 +34,6 @@ COUNT_MAX = 1 << 20  # records in a batch: each has at least seven bytes, and a 
 
 
 def explain(arguments: Sequence[str]) -> int:
-    """`ottla explain`: prints the explanation and returns the exit code."""
     parser = _parser()
     parsed = parser.parse_args(list(arguments))
     _check(parser, parsed)
@@ -78,7 +77,6 @@ def _explain_transactions(arguments: Namespace) -> int:
 
 
 def _check(parser: Parser, parsed: Namespace) -> None:
-    """Refuses flags that cannot be combined."""
     if parsed.command_config is not None and parsed.bootstrap_server is None:
         parser.error("--command-config needs --bootstrap-server")
     if parsed.group is not None:

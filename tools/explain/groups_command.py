@@ -45,7 +45,6 @@ WAITING = {
 
 
 def explain_group(arguments: Namespace) -> int:
-    """Prints the explanation and returns the exit code."""
     try:
         text = _record(arguments) if arguments.offset is not None else _members(arguments)
     except (ClientError, Wrong, Unreachable) as error:

@@ -25,7 +25,6 @@ WIDTHS = (17, 8, 5, 17, 7, 8, 0)  # fixed, since each line is written before the
 
 
 def as_text(explained: Explanation, write: Write) -> None:
-    """Writes the explanation as text."""
     files, history = explained.files, explained.history
     write(f"{files.name}, log start offset {files.log_start_offset}\n")
     first = files.folder.segments[0].base_offset
@@ -193,7 +192,6 @@ def _forgetting(explained: Explanation, known: Producer) -> Iterator[str]:
 
 
 def as_json(explained: Explanation, write: Write) -> None:
-    """Writes the explanation as one JSON object."""
     files, history = explained.files, explained.history
     head = {
         "directory": os.path.abspath(explained.directory),

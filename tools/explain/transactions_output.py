@@ -21,7 +21,6 @@ PARTITIONS_SHOWN = 8
 
 
 def as_text(report: Report, write: Write) -> None:
-    """Writes the report as text."""
     is_first = True
     for seen, found in report.partitions():
         begun = False
@@ -145,7 +144,6 @@ def times_out(one: Transaction) -> int | None:
 
 
 def as_json(report: Report, write: Write) -> None:
-    """Writes the report as one JSON object."""
     write(json.dumps(report.source)[:-1] + ',\n"partitions": [')
     between = "\n"
     for seen, found in report.partitions():
@@ -168,7 +166,6 @@ def as_json(report: Report, write: Write) -> None:
 
 
 def transaction_report(seen: Seen, one: InPartition, coordinators: Coordinators) -> dict[str, Any]:
-    """Returns the JSON of a transaction."""
     status, known = status_of(seen, one), coordinators.of(one.producer_id)
     return {
         "transactional_id": coordinators.id_of(one.producer_id),

@@ -49,7 +49,6 @@ Wanted = dict[Pattern, list[Entry]]
 
 
 def acls(arguments: Sequence[str]) -> int:
-    """`ottla acls`: runs the command and returns the exit code."""
     parser = admin_parser(PROGRAM, "List, add and remove access control lists.", ACTIONS)
     for flag in RESOURCE_FLAGS:
         name = flag.replace("_", "-")
@@ -126,7 +125,6 @@ def _check_entries(parser: Parser, args: argparse.Namespace) -> None:
 
 
 def _patterns(args: argparse.Namespace) -> list[Pattern]:
-    """Returns the resource patterns of the flags."""
     found: dict[Pattern, None] = {}
     for flag, kind in RESOURCE_FLAGS.items():
         found |= dict.fromkeys((kind, name.strip(), args.pattern) for name in getattr(args, flag))

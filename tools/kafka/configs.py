@@ -52,7 +52,6 @@ KEY = re.compile(r"[a-zA-Z0-9._-]*")
 
 
 def configs(arguments: Sequence[str]) -> int:
-    """`ottla configs`: runs the command and returns the exit code."""
     parser = admin_parser(PROGRAM, "Describe and alter configs, quotas and SCRAM credentials.", ACTIONS)
     parser.add_argument("--all", action="store_true", help="with --describe: also values that were not set")
     parser.add_argument("--entity-type", action="append", default=[], metavar="TYPE", help=", ".join(KINDS))

@@ -42,7 +42,6 @@ DEFAULT_MS = -1
 
 
 def delegation_tokens(arguments: Sequence[str]) -> int:
-    """`ottla delegation-tokens`: runs the command and returns the exit code."""
     parser = admin_parser(PROGRAM, "Create, renew, expire and describe delegation tokens.", ACTIONS)
     for flag, text in (
         ("owner-principal", "the owner; with --describe the owner, requester or a renewer (default: of all)"),

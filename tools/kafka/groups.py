@@ -56,7 +56,6 @@ Outcomes = dict[tuple[str, int | None], ClientError | None]
 
 
 def groups(arguments: Sequence[str]) -> int:
-    """`ottla groups`: runs the command and returns the exit code."""
     parser = admin_parser(PROGRAM, "List, describe and delete groups; reset and delete their offsets.", ACTIONS)
     parser.add_argument("--group", action="append", default=[], metavar="G", help="may repeat")
     parser.add_argument("--all-groups", action="store_true")

@@ -44,7 +44,6 @@ class State(NamedTuple):
 
 
 def producers(arguments: Sequence[str]) -> int:
-    """`ottla producers`: prints the states and returns the exit code."""
     parser = Parser(
         prog="ottla producers",
         description="List the state of idempotent producers in partitions.",

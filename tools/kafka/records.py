@@ -46,7 +46,6 @@ Takes = Callable[[str, int], bool]
 
 
 def records(arguments: Sequence[str]) -> int:
-    """`ottla records`: runs the command and returns the exit code."""
     parser = admin_parser(PROGRAM, "Delete records before offsets, and look up offsets.", ACTIONS)
     parser.add_argument("--topic", metavar="T", help="a name; with --offsets a regular expression")
     parser.add_argument("--partition", type=int, metavar="N", help="with --delete")

@@ -80,7 +80,6 @@ def topics_parser(program: str = PROGRAM) -> Parser:
 
 
 def topics(arguments: Sequence[str]) -> int:
-    """`ottla topics`: runs the command and returns the exit code."""
     return run_admin(PROGRAM, parsed(topics_parser(), arguments, ACTIONS, check), act)
 
 

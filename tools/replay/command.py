@@ -29,7 +29,6 @@ DIFFERENT = 1
 
 
 def replay(arguments: Sequence[str]) -> int:
-    """`ottla replay`: plays the recording and returns the exit code."""
     parser = Parser(
         prog="ottla replay",
         description="Send the requests of a recording to a broker, and report different responses.",
@@ -47,7 +46,6 @@ def replay(arguments: Sequence[str]) -> int:
 
 
 def diff(arguments: Sequence[str]) -> int:
-    """`ottla diff`: prints the differences and returns the exit code."""
     parser = Parser(
         prog="ottla diff",
         description="Compare the responses of two recordings, or of two brokers to the requests of one recording.",

@@ -137,7 +137,6 @@ class Comparing:
         self._found = Comparison()
 
     def run(self) -> Comparison:
-        """Compares all pairs and returns the result."""
         for pair in self._pairs:
             self._learn(pair)
         self._ids.shifts.clear()  # they may change during the recording, so they are learned again

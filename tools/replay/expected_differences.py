@@ -43,7 +43,6 @@ class Sign(NamedTuple):
     newest: int = INT16_MAX
 
     def shows(self, api_key: int, version: int, difference: Difference) -> bool:
-        """Returns whether the pattern matches a difference."""
         if (self.apis and api_key not in self.apis) or version > self.newest:
             return False
         if not re.search(self.path, difference.path):

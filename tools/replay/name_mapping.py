@@ -335,7 +335,6 @@ def _sent(member: Any) -> tuple[Any, bytes]:
 
 
 def _learn_topic(ids: Ids, name: str | None, left: Any, right: Any) -> None:
-    """Learns the id of a topic."""
     if left.topic_id != ZERO_UUID:
         if name:
             ids.topic_names[bytes(left.topic_id)] = name

@@ -151,7 +151,6 @@ class Player:
                 await self._end(step)
 
     async def close(self) -> None:
-        """Closes all connections."""
         for connection in self._connections.values():
             await connection.close()
 

@@ -113,12 +113,10 @@ class Connection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection has ended."""
         return bool(self.reason)
 
     @property
     def in_flight(self) -> int:
-        """The number of requests without a response."""
         return len(self._waiting)
 
     async def send(self, frame: bytes, *, silent: bool = False) -> asyncio.Future[bytes]:

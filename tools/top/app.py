@@ -145,7 +145,6 @@ class Top(App[None]):
 
     @property
     def tab(self) -> Tab:
-        """The current tab."""
         return TABS[self._at]
 
     @property
@@ -217,7 +216,6 @@ class Top(App[None]):
     # Keys and mouse
 
     def action_tab(self, place: int) -> None:
-        """Shows another tab."""
         if place == self._at:
             return
         is_filtered = self._wanted[place] != self._wanted[self._at]
@@ -229,7 +227,6 @@ class Top(App[None]):
             self._wake.set()
 
     def action_next(self, step: int) -> None:
-        """Shows the next or the previous tab."""
         self.action_tab((self._at + step) % len(TABS))
 
     def action_sort(self, step: int) -> None:
@@ -240,7 +237,6 @@ class Top(App[None]):
         self._sort_by(columns[(at + step) % len(columns)], is_falling)
 
     def action_reverse(self) -> None:
-        """Reverses the order."""
         place, is_falling = self._sorts[self._at]
         self._sort_by(place, not is_falling)
 
@@ -257,7 +253,6 @@ class Top(App[None]):
         self._sort_by(place, not is_falling if place == now else column.is_number)
 
     def action_pause(self) -> None:
-        """Pauses or resumes the updates."""
         self._is_paused = not self._is_paused
         self._wake.set()
         self._draw()
@@ -279,13 +274,11 @@ class Top(App[None]):
         field.focus()
 
     def action_clear(self) -> None:
-        """Clears the filter."""
         self._filter_by("")
         self._close_filter()
 
     @on(Input.Changed)
     def filter_typed(self, event: Input.Changed) -> None:
-        """Filters the table as the text changes."""
         if event.input.display:
             self._filter_by(event.value)
 
@@ -306,17 +299,14 @@ class Top(App[None]):
 
     @on(TabBar.Chosen)
     def show_clicked(self, event: TabBar.Chosen) -> None:
-        """Shows the clicked tab."""
         self.action_tab(event.place)
 
     @on(DataTable.RowSelected)
     def show_row(self, event: DataTable.RowSelected) -> None:
-        """Shows the details of a row."""
         if event.cursor_row < len(self._rows):
             self._show_page(self.tab.title, "\n".join(details(self.tab, self._rows[event.cursor_row])))
 
     def action_help(self) -> None:
-        """Shows the help on the keys."""
         self._show_page("Keys", HELP)
 
     def _show_page(self, title: str, words: str) -> None:

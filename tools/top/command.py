@@ -55,7 +55,6 @@ def top(arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> i
 
 
 def top_parser() -> argparse.ArgumentParser:
-    """Returns the argument parser of `ottla top`."""
     parser = Parser(
         prog="ottla top",
         description="Show the activity of a broker that runs with --control: topics and groups with rates, producers, "

@@ -74,7 +74,6 @@ class Widths:
 
 
 def head(column: Column, width: int, *, mark: str = "") -> Text:
-    """Returns the title cell of a column."""
     return _cell(column.title + mark, width, column, "bold")
 
 

@@ -51,7 +51,6 @@ class Tab:
     is_falling: bool = True
 
     def column(self, title: str) -> int:
-        """Returns the index of a column."""
         return [column.title for column in self.columns].index(title)
 
     def fits(self, row: Row, wanted: str) -> bool:

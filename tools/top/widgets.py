@@ -50,7 +50,6 @@ class TabBar(Static):
         self.update(line)
 
     def on_click(self, event: events.Click) -> None:
-        """Chooses the tab under the pointer."""
         x = event.x - self.styles.padding.left
         place = next((place for place, end in enumerate(self._ends) if 0 <= x < end), None)
         if place is not None:
@@ -61,7 +60,6 @@ class Page(VerticalScroll):
     """The scrolled text of a page. It handles the closing keys itself: the screen below has other actions for them."""
 
     def on_key(self, event: events.Key) -> None:
-        """Closes the page on one of its keys."""
         if event.key in ENDING:
             event.stop()
             self.post_message(Words.Ended())
@@ -100,5 +98,4 @@ class Words(ModalScreen[None]):
             self.dismiss()
 
     def on_click(self) -> None:
-        """Closes the page."""
         self.on_words_ended()
