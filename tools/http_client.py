@@ -77,7 +77,9 @@ class Client:
 
         Raises Wrong or Unreachable.
         """
-        url = self.url.rstrip("/") + BASE + "".join("/" + _quoted(part) for part in path)
+        # A command-line argument that is not UTF-8 keeps its bytes.
+        parts = (quote(str(part).encode("utf-8", "surrogateescape"), safe="") for part in path)
+        url = "/".join((self.url.rstrip("/") + BASE, *parts))
         parameters = {name: value for name, value in (query or {}).items() if value is not None}
         if parameters:
             url += "?" + urlencode(parameters)
@@ -119,11 +121,6 @@ def _trusting(authorities: str | None) -> ssl.SSLContext:
     except OSError as error:  # an SSLError is one
         reason = "no certificates in PEM" if isinstance(error, ssl.SSLError) else error.strerror
         raise Wrong(f"--control-ca {authorities}: {reason}") from error
-
-
-def _quoted(part: str | int) -> str:
-    """Percent-encodes a path segment; a command-line argument that is not UTF-8 keeps its bytes."""
-    return quote(str(part).encode("utf-8", "surrogateescape"), safe="")
 
 
 def _message(error: urllib.error.HTTPError) -> str:

@@ -38,22 +38,16 @@ def ctl(arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> i
     try:
         client = control_client(parsed, os.environ if environ is None else environ, parsed.timeout)
         response = parsed.call(client, parsed)
-        text = (
-            json.dumps(response, indent=2, ensure_ascii=False) if parsed.json else _shown(client, parsed.show, response)
-        )
+        try:
+            lines = [json.dumps(response, indent=2, ensure_ascii=False)] if parsed.json else parsed.show(response)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:  # from another server or version
+            raise Unreachable(client.strange()) from error
     except Wrong as error:
         return complain(parser.prog, error)
     except Unreachable as error:
         return complain(parser.prog, error, FAILED)
     code = FAILED if parsed.call is requests.asserted and not response["passed"] else 0
-    return print_text(parser.prog, text if text.endswith("\n") else text + "\n", code)
-
-
-def _shown(client: Client, show: Show, response: Any) -> str:
-    try:
-        return "".join(line if line.endswith("\n") else line + "\n" for line in show(response))
-    except (AttributeError, LookupError, TypeError, ValueError) as error:  # the response of another server or version
-        raise Unreachable(client.strange()) from error
+    return print_text(parser.prog, "".join(line.removesuffix("\n") + "\n" for line in lines), code)
 
 
 def ctl_parser() -> argparse.ArgumentParser:

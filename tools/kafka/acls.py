@@ -96,7 +96,12 @@ def _check(parser: Parser, args: argparse.Namespace) -> None:
     others = not args.producer and (args.cluster or args.transactional_id)
     if args.consumer and (not args.topic or not args.group or others):
         parser.error("With --consumer you must specify a --topic and a --group, no --cluster and no --transactional-id")
-    args.patterns = _patterns(args)
+    patterns: dict[Pattern, None] = {}
+    for flag, kind in RESOURCE_FLAGS.items():
+        patterns |= dict.fromkeys((kind, name.strip(), pattern) for name in getattr(args, flag))
+    if pattern == PatternType.LITERAL and (args.cluster or args.idempotent):
+        patterns[CLUSTER] = None
+    args.patterns = sorted(patterns)
     if not args.list:
         _check_entries(parser, args)
 
@@ -122,15 +127,6 @@ def _check_entries(parser: Parser, args: argparse.Namespace) -> None:
             parser.error(f"ResourceType {kind.name} only supports operations {listed}")
         if args.add and not entries:
             parser.error("You must specify one of: --allow-principal, --deny-principal when trying to add ACLs.")
-
-
-def _patterns(args: argparse.Namespace) -> list[Pattern]:
-    found: dict[Pattern, None] = {}
-    for flag, kind in RESOURCE_FLAGS.items():
-        found |= dict.fromkeys((kind, name.strip(), args.pattern) for name in getattr(args, flag))
-    if args.pattern == PatternType.LITERAL and (args.cluster or args.idempotent):
-        found[CLUSTER] = None
-    return sorted(found)
 
 
 def _wanted(args: argparse.Namespace, operations: Sequence[AclOperation]) -> Wanted:

@@ -22,7 +22,7 @@ from ...protocol.messages.records.fetch import FetchRequest
 from ...protocol.named import NamedTuple
 from ..release_table import api_name
 from .expected_differences import ExpectedDifferences
-from .fetched_records import Fetched, Unread
+from .fetched_records import Fetched
 from .name_mapping import OF_TOPICS, WITH_TOPIC_NAMES, Ids, Place, error_codes, learn, learn_names
 from .requests import NOT_READY
 from .subjects import LISTING, changes, of_response, subjects
@@ -151,7 +151,11 @@ class Comparing:
             self._compare(pair)
         by_number = {pair.left.number: pair.left for pair in self._pairs}
         for unread in self._fetched.unread():
-            self._unread(by_number[unread.number], unread)
+            where = f"{unread.first}-{unread.last}" if unread.last > unread.first else str(unread.first)
+            sides = ("read", "not read") if unread.is_left else ("not read", "read")
+            found = Difference(f".responses[{unread.topic}].partitions[{unread.partition}].records[{where}]", *sides)
+            left = by_number[unread.number]
+            self._note(left, found, *self._judge(left, request_value(left), found))
         self._found.findings.sort(key=lambda one: one.number)
         return self._found
 
@@ -325,13 +329,6 @@ class Comparing:
                 yield one.begun_ns, ended, one, frozenset() if is_end else subjects(request, self._ids)
 
     # Findings
-
-    def _unread(self, left: Exchange, unread: Unread) -> None:
-        where = f"{unread.first}-{unread.last}" if unread.last > unread.first else str(unread.first)
-        sides = ("read", "not read") if unread.is_left else ("not read", "read")
-        found = Difference(f".responses[{unread.topic}].partitions[{unread.partition}].records[{where}]", *sides)
-        why, reason = self._judge(left, request_value(left), found)
-        self._note(left, found, why, reason)
 
     def _note(self, left: Exchange, one: Difference, why: Why, reason: str) -> None:
         key = left.api_key, left.api_version, one.path, repr(one.left), repr(one.right), why

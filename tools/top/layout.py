@@ -60,7 +60,9 @@ class Widths:
         left = max(0, width - sum(least[place] + GAP for place in kept))
         found: list[tuple[int, int]] = []
         for place in kept:
-            more = min(left, min(self._natural[place], self._most(place)) - least[place])
+            natural = self._natural[place]
+            most = min(natural, MOST_FLEXIBLE) if self.tab.columns[place].is_flexible else natural
+            more = min(left, most - least[place])
             found.append((place, least[place] + more))
             left -= more
         return found
@@ -68,9 +70,6 @@ class Widths:
     def _least(self, place: int) -> int:
         natural = self._natural[place]
         return min(natural, LEAST_FLEXIBLE) if self.tab.columns[place].is_flexible else natural
-
-    def _most(self, place: int) -> int:
-        return MOST_FLEXIBLE if self.tab.columns[place].is_flexible else self._natural[place]
 
 
 def head(column: Column, width: int, *, mark: str = "") -> Text:

@@ -258,6 +258,10 @@ def _from(row: Row) -> str:
     return text(f"{row['host']}:{row['port']}")
 
 
+def _took_ms(row: Row) -> float:
+    return row["duration_us"] / 1000
+
+
 def _request_names(row: Row) -> list[str | None]:
     return [row["client_id"], row["host"], row["api"]]
 
@@ -273,7 +277,7 @@ SLOW = Tab(
     "Slow",
     "no requests in the last minute",
     (
-        _number("TOOK", lambda row: row["duration_us"] / 1000, elapsed, warns=lambda row: _took_ms(row) >= LATE_MS),
+        _number("TOOK", _took_ms, elapsed, warns=lambda row: _took_ms(row) >= LATE_MS),
         _API,
         _CLIENT,
         _FROM,
@@ -287,10 +291,6 @@ SLOW = Tab(
     _request_names,
     "TOOK",
 )
-
-
-def _took_ms(row: Row) -> float:
-    return row["duration_us"] / 1000
 
 
 WAITING = Tab(
