@@ -119,7 +119,23 @@ def serve_parser() -> argparse.ArgumentParser:
         help="serve a control plane for tests over HTTP: faults, leaders, clock, snapshots (default: none; needs "
         "ottla[http]); it needs a token unless HOST is a loopback address",
     )
-    _add_control_arguments(parser)
+    parser.add_argument(
+        "--control-write",
+        action="store_true",
+        help="allow changes from the control plane's web page: create topics, send records, move the clock",
+    )
+    parser.add_argument(
+        TOKEN_FILE_FLAG,
+        metavar="FILE",
+        help="file with the token of the control plane, which is then needed on a loopback address as well (default: "
+        f"the token of {TOKEN_VARIABLE}, or of the file {TOKEN_FILE_VARIABLE}, or where one is needed a new one, which "
+        "is printed)",
+    )
+    parser.add_argument(
+        "--control-open-metrics", action="store_true", help="serve /metrics, /health and /ready without the token"
+    )
+    parser.add_argument("--control-tls-cert", metavar="FILE", help="certificate chain of the control plane, PEM: HTTPS")
+    parser.add_argument("--control-tls-key", metavar="FILE", help="private key of that certificate, PEM")
     parser.add_argument(
         "--schema",
         action="append",
@@ -141,28 +157,27 @@ def serve_parser() -> argparse.ArgumentParser:
         metavar="[LOGGER=]LEVEL",
         help=f"log level, one of {', '.join(Levels.LEVELS)}, of one logger or of all; may repeat (default: INFO)",
     )
-    _add_record_arguments(parser)
-    return parser
-
-
-def _add_control_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--control-write",
-        action="store_true",
-        help="allow changes from the control plane's web page: create topics, send records, move the clock",
-    )
-    parser.add_argument(
-        TOKEN_FILE_FLAG,
+        "--record",
         metavar="FILE",
-        help="file with the token of the control plane, which is then needed on a loopback address as well (default: "
-        f"the token of {TOKEN_VARIABLE}, or of the file {TOKEN_FILE_VARIABLE}, or where one is needed a new one, which "
-        "is printed)",
+        help="record every request and response: decoded as JSON lines (FILE.jsonl), or for Wireshark "
+        "(FILE.pcapng); without credentials",
     )
     parser.add_argument(
-        "--control-open-metrics", action="store_true", help="serve /metrics, /health and /ready without the token"
+        "--record-max-bytes",
+        type=int,
+        metavar="N",
+        help=f"maximum size of the recording, which ends there (default: {MAX_BYTES}, 1 GiB)",
     )
-    parser.add_argument("--control-tls-cert", metavar="FILE", help="certificate chain of the control plane, PEM: HTTPS")
-    parser.add_argument("--control-tls-key", metavar="FILE", help="private key of that certificate, PEM")
+    parser.add_argument(
+        "--record-ring",
+        action="store_true",
+        help="at the maximum size keep the newest requests instead: the recording rotates between FILE and FILE.1",
+    )
+    parser.add_argument(
+        "--record-without-contents", action="store_true", help="omit keys, values and header values of records"
+    )
+    return parser
 
 
 def _control(parsed: argparse.Namespace, environ: Mapping[str, str]) -> ControlOptions | None:
@@ -191,29 +206,6 @@ def _control(parsed: argparse.Namespace, environ: Mapping[str, str]) -> ControlO
         if getattr(parsed, f"control_{name}"):
             raise ConfigError(f"--control-{name.replace('_', '-')} needs --control HOST:PORT")
     return None
-
-
-def _add_record_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--record",
-        metavar="FILE",
-        help="record every request and response: decoded as JSON lines (FILE.jsonl), or for Wireshark "
-        "(FILE.pcapng); without credentials",
-    )
-    parser.add_argument(
-        "--record-max-bytes",
-        type=int,
-        metavar="N",
-        help=f"maximum size of the recording, which ends there (default: {MAX_BYTES}, 1 GiB)",
-    )
-    parser.add_argument(
-        "--record-ring",
-        action="store_true",
-        help="at the maximum size keep the newest requests instead: the recording rotates between FILE and FILE.1",
-    )
-    parser.add_argument(
-        "--record-without-contents", action="store_true", help="omit keys, values and header values of records"
-    )
 
 
 def _record_options(parsed: argparse.Namespace) -> RecordOptions | None:

@@ -6,7 +6,7 @@ without a change is sent with its recorded bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -150,22 +150,18 @@ class _Roles:
         if left.error_code == right.error_code == ErrorCode.NONE and left.leader and right.leader:
             self._leaders[group, left.generation_id] = left.leader, right.leader
 
-    def sent(self, request: Any, right_member: str, right_leader_of_left: str) -> Any:
+    def sent(self, request: Any, members: Mapping[str, str]) -> Any:
         """Returns a SyncGroup of the left with assignments if its member leads on the right, otherwise without.
 
-        `right_member` is the id of its member on the right, `right_leader_of_left` that of the left's leader.
+        `members` has the ids of members on the right by those on the left.
         """
         place = request.group_id, request.generation_id
-        found = self._leaders.get(place)
-        if found is None or found[1] == right_leader_of_left:
+        left, right = self._leaders.get(place, ("", ""))
+        if members.get(left, left) == right:
             return request
         self.moved.add(request.group_id)
-        assignments = self._assignments.get(place, []) if right_member == found[1] else []
-        return changed(request, assignments=assignments)
-
-    def left_leader(self, request: Any) -> str:
-        """Returns the left's leader in the generation of a SyncGroup."""
-        return self._leaders.get((request.group_id, request.generation_id), ("", ""))[0]
+        is_leader = members.get(request.member_id, request.member_id) == right
+        return changed(request, assignments=self._assignments.get(place, []) if is_leader else [])
 
 
 class Sending:
@@ -253,10 +249,7 @@ class Sending:
         if isinstance(request, FetchRequest):
             request = self._sessions.sent(exchange.peer.node_id, request)
         elif isinstance(request, SyncGroupRequest):
-            members = self.ids.members
-            leader = self.roles.left_leader(request)
-            member = members.get(request.member_id, request.member_id)
-            request = self.roles.sent(request, member, members.get(leader, leader))
+            request = self.roles.sent(request, self.ids.members)
         return self.ids.message(request)
 
     def concluded(self, exchange: Exchange, played: Exchange) -> None:

@@ -199,20 +199,17 @@ class Target:
         return self.bootstrap if len(self.nodes) < 2 else self.nodes.get(node_id, self.bootstrap)
 
 
-def _versions_without_api_versions() -> Mapping[int, Versions]:
-    """Returns the versions of the newest release without ApiVersions."""
-    names = [name for name in RELEASES if ApiKey.API_VERSIONS not in profile(name).apis_of_kafka]
-    return profile(names[-1]).served
-
-
 async def discover(bootstrap: Address, patience_s: float, security: Security = NONE) -> Target:
     """Fetches the versions and the nodes of a broker. Raises Unreachable."""
     served: Mapping[int, Versions] | None = None
-    at = (bootstrap, security)
+    at = bootstrap, security
     response = await _request(at, ApiVersionsRequest(), 0, patience_s, may_close=True)
     if response is not None:
         served = {one.api_key: Versions(one.min_version, one.max_version) for one in response.api_keys}
-    versions = served or _versions_without_api_versions()
+    versions = served
+    if not versions:  # those of the newest release without ApiVersions
+        before = [name for name in RELEASES if ApiKey.API_VERSIONS not in profile(name).apis_of_kafka]
+        versions = profile(before[-1]).served
     ends = versions.get(ApiKey.METADATA, Versions(0, 0))
     version = max(ends.first, min(ends.last, _METADATA))
     metadata = await _request(at, MetadataRequest(topics=[]), version, patience_s)
