@@ -16,9 +16,9 @@ __all__ = ["AsyncEmbedded", "Embedded"]
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from ..protocol.imports import quick_imports
+        from ..protocol.collection import without_collection
 
-        with quick_imports():
+        with without_collection():
             from .testing import embedded
         return getattr(embedded, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from ..protocol.imports import quick_imports
+from ..protocol.collection import without_collection
 from ..protocol.mistakes import complain
 
 INTERRUPTED = 130  # exit code of a command that Ctrl-C interrupts, by the convention of shells: 128 + SIGINT
@@ -75,7 +75,7 @@ def load(name: str, *, for_good: bool = False) -> Command | None:
     """Imports a command, `for_good` if the process runs no other. Returns None if none has this name."""
     for listed in COMMANDS.values():
         if name in listed:
-            with quick_imports(for_good=for_good):
+            with without_collection(for_good=for_good):
                 return getattr(importlib.import_module(listed[name][0], __package__), name.replace("-", "_"))
     found = _others().get(name)
     return None if found is None else found.load()

@@ -40,7 +40,7 @@ from ..broker.logs import Levels, level_of
 from ..broker.releases.loggers import kafka_logger_names
 from ..broker.releases.profiles import NEWEST, OWN, RELEASES, UnknownRelease, profile
 from ..protocol.arguments import Parser
-from ..protocol.imports import quick_imports
+from ..protocol.collection import without_collection
 from ..protocol.mistakes import complain
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lamb
     """
     try:
         options, log_format, security = parse_serve(arguments, os.environ)
-        with quick_imports(for_good=True):
+        with without_collection(for_good=True):
             from ..broker import logs, main
 
         logs.configure(log_format, dict(options.log_levels))

@@ -1,4 +1,4 @@
-"""Imports without garbage collection: during a large import it takes a tenth of the time and finds nothing."""
+"""Work without garbage collection, where it finds nothing: it takes a tenth of the time of a large import."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Generator
 
 
 @contextlib.contextmanager
-def quick_imports(*, for_good: bool = False) -> Generator[None]:
-    """Suspends the garbage collection while its body imports modules. With `for_good` later collections leave out what
+def without_collection(*, for_good: bool = False) -> Generator[None]:
+    """Suspends the garbage collection while its body runs. With `for_good` later collections leave out what
     the process has by then: the first one alone would take as long as those that were suspended.
     """
     collects = gc.isenabled()
