@@ -7,7 +7,7 @@ the same setting share a line. Behaviours are documented in docs/reference/behav
 from __future__ import annotations
 
 from .definitions import BEHAVIOUR_PREFIX
-from .group_limits import LIMITS
+from .group_limits import KINDS, LIMITS
 
 _BOTH = {
     ("cleanup.policy", "log.cleanup.policy"): "Whether old segments are deleted, compacted to the newest record of "
@@ -86,15 +86,12 @@ _OF_BROKER = {
     "default.replication.factor": "The replication factor of topics that are created without one.",
     "delete.topic.enable": "Whether topics can be deleted.",
     "fetch.max.bytes": "The maximum number of bytes of records in a fetch response.",
-    "group.consumer.assignment.interval.ms": "The minimum time between two assignments of a consumer group.",
     "group.consumer.assignors": "The assignors that consumer groups may use, the default first: uniform, range.",
-    "group.consumer.heartbeat.interval.ms": "The interval at which members of consumer groups send heartbeats.",
     "group.consumer.max.size": "The maximum number of members of a consumer group.",
     "group.consumer.migration.policy": "Whether groups with members change their protocol: bidirectional, upgrade, "
     "downgrade, or disabled.",
     "group.consumer.regex.refresh.interval.ms": "The interval at which consumer groups search for topics that match "
     "their regular expressions.",
-    "group.consumer.session.timeout.ms": "The session timeout of members of consumer groups.",
     "group.coordinator.rebalance.protocols": "The group protocols that the broker serves: classic, consumer.",
     "group.initial.rebalance.delay.ms": "The time that a new group waits for more members before its first assignment.",
     "group.max.session.timeout.ms": "The maximum session timeout of group members.",
@@ -214,46 +211,17 @@ _OF_BROKER = {
     "transaction.partition.verification.enable": "Whether transactional writes are verified with the coordinator.",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "The interval between checks for expired "
     "transactional ids.",
-    "group.share.assignment.interval.ms": "The shortest time between two assignments of a share group.",
-    "group.share.heartbeat.interval.ms": "The interval between heartbeats of a member of a share group.",
     "group.share.initialize.retry.interval.ms": "The time after which the state of a share partition is initialized "
     "again.",
     "group.share.max.size": "The largest number of members of a share group.",
-    "group.share.session.timeout.ms": "The time without a heartbeat after which a member leaves its share group.",
-    "group.streams.acceptable.recovery.lag": "The lag up to which a task of a streams group counts as caught up.",
-    "group.streams.assignment.interval.ms": "The shortest time between two assignments of a streams group.",
-    "group.streams.heartbeat.interval.ms": "The interval between heartbeats of a member of a streams group.",
-    "group.streams.initial.rebalance.delay.ms": "The time for which the first assignment of a streams group waits.",
     "group.streams.max.size": "The largest number of members of a streams group.",
-    "group.streams.num.standby.replicas": "The number of standbys of each stateful task of a streams group.",
-    "group.streams.rack.aware.assignment.tags": "The client tags that members of a streams group are to have.",
-    "group.streams.session.timeout.ms": "The time without a heartbeat after which a member leaves its streams group.",
-    "group.streams.task.offset.interval.ms": "The interval of reports of changelog offsets in a streams group.",
-    "streams.acceptable.recovery.lag": "The lag up to which a task of the group counts as caught up.",
-    "streams.assignment.interval.ms": "The shortest time between two assignments of the group.",
-    "streams.heartbeat.interval.ms": "The interval between heartbeats of a member of the group.",
-    "streams.initial.rebalance.delay.ms": "The time for which the first assignment of the group waits.",
-    "streams.num.standby.replicas": "The number of standbys of each stateful task of the group.",
-    "streams.rack.aware.assignment.tags": "The client tags that members of the group are to have.",
-    "streams.session.timeout.ms": "The time without a heartbeat after which a member leaves the group.",
-    "streams.task.offset.interval.ms": "The interval of reports of changelog offsets in the group.",
-    "consumer.assignment.interval.ms": "The shortest time between two assignments of the group.",
-    "consumer.heartbeat.interval.ms": "The interval between heartbeats of a member of the group.",
-    "consumer.session.timeout.ms": "The time without a heartbeat after which a member leaves the group.",
-    "share.assignment.interval.ms": "The shortest time between two assignments of the group.",
-    "share.heartbeat.interval.ms": "The interval between heartbeats of a member of the group.",
-    "share.session.timeout.ms": "The time without a heartbeat after which a member leaves the group.",
-    "group.share.delivery.count.limit": "The number of times that a record is delivered to a share group.",
     "group.share.max.share.sessions": "The largest number of share sessions of a broker.",
     "group.share.partition.max.record.locks": "The number of records in flight of a share partition.",
     "group.share.persister.class.name": "The class that stores share partitions: the default one, or none (an empty "
     "name, or NoOpStatePersister).",
-    "group.share.record.lock.duration.ms": "The time for which a record is locked for a member of a share group.",
     "share.auto.offset.reset": "The offset at which a share group begins.",
-    "share.delivery.count.limit": "The number of times that a record is delivered to the group.",
     "share.isolation.level": "Whether the group reads committed records only.",
     "share.partition.max.record.locks": "The number of records in flight of a share partition of the group.",
-    "share.record.lock.duration.ms": "The time for which a record is locked for a member of the group.",
     "share.renew.acknowledge.enable": "Whether members may renew the locks of records.",
     "errors.deadletterqueue.auto.create.topics.enable": "Whether a dead-letter queue that does not exist is created.",
     "errors.deadletterqueue.copy.record.enable": "Whether keys and values are copied to the dead-letter queue.",
@@ -284,9 +252,28 @@ _OF_BROKER = {
     "transactional.id.expiration.ms": "The time after its last use at which a transactional id expires.",
 }
 
-DOCS: dict[str, str] = LIMITS | _OF_BROKER | {name: text for names, text in _BOTH.items() for name in names}
+# Settings of groups: the config of a broker begins with `group.`, and {} is each group of the kind; that of one group
+# does not.
+_OF_GROUPS = {
+    "share.delivery.count.limit": "The number of times that a record is delivered to {}.",
+    "share.record.lock.duration.ms": "The time for which a record is locked for a member of {}.",
+    "streams.acceptable.recovery.lag": "The lag up to which a task of {} counts as caught up.",
+    "streams.initial.rebalance.delay.ms": "The time for which the first assignment of {} waits.",
+    "streams.num.standby.replicas": "The number of standbys of each stateful task of {}.",
+    "streams.rack.aware.assignment.tags": "The client tags that members of {} are to have.",
+    "streams.task.offset.interval.ms": "The interval of reports of changelog offsets in {}.",
+    **{f"{kind}.assignment.interval.ms": "The shortest time between two assignments of {}." for kind in KINDS},
+    **{f"{kind}.heartbeat.interval.ms": "The interval between heartbeats of a member of {}." for kind in KINDS},
+    **{f"{kind}.session.timeout.ms": "The time without a heartbeat after which a member leaves {}." for kind in KINDS},
+}
 
-
+DOCS: dict[str, str] = {
+    **LIMITS,
+    **_OF_BROKER,
+    **{name: text for names, text in _BOTH.items() for name in names},
+    **{name: text.format("the group") for name, text in _OF_GROUPS.items()},
+    **{f"group.{name}": text.format(f"a {name.partition('.')[0]} group") for name, text in _OF_GROUPS.items()},
+}
 NO_EFFECT = "Accepted as in Kafka, without an effect in Ottla."
 
 
