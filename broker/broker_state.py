@@ -35,13 +35,12 @@ from .background.log_dir_moves import Moves
 from .background.maintenance import Maintenance
 from .clock import Clock, ManualClock, SystemClock, Timer
 from .config.group_limits import capped
-from .config.initial_features import initial_features
 from .config.java_classes import authorizer_settings
 from .config.log_config import metadata_config
 from .config.message_format import forced_upgrade
 from .config.resource_types import BROKER as RESOURCE_BROKER
 from .config.resource_types import CLIENT_METRICS, GROUP
-from .config.serve_options import ServeOptions
+from .config.serve_options import ServeOptions, initial_features
 from .config.values import IN_SYNC, Config
 from .connection_info import ConnectionInfo
 from .cooperative import CooperativeScheduler

@@ -136,10 +136,7 @@ class Facts(Mapping[str, Fact]):
         self._found: dict[str, Fact | None] = {}
 
     def __getitem__(self, name: str) -> Fact:
-        if name not in self._found:
-            self._found[name] = self._define(name)
-        fact = self._found[name]
-        if fact is None:
+        if (fact := self.get(name)) is None:
             raise KeyError(name)
         return fact
 
@@ -278,7 +275,7 @@ def parse_value(fact: Fact, text: str, name: str | None = None) -> Any:
         raise invalid(fact, name, text, "Value is too long")
     value = _convert(fact, name, text)
     if fact.type != "LIST":
-        if reason := check_of(fact)(value):
+        if reason := check_of(fact.valid)(value):
             raise invalid(fact, name, format_value(fact, value) or "", reason.replace(_NAME, name))
         return value
     if not value:
@@ -290,7 +287,7 @@ def parse_value(fact: Fact, text: str, name: str | None = None) -> Any:
     value = _once(fact, value)
     if fact.valid == THROTTLED and "".join(value) == "*":
         return value
-    check = check_of(fact)
+    check = check_of(fact.valid)
     for element in value:
         if reason := check(element):
             shown = f"[{', '.join(value)}]" if _NAME in reason else element
@@ -353,15 +350,11 @@ _RANGE = re.compile(r"\[(-?[0-9.]+),\.\.\.(?:,(-?[0-9.]+))?\]( or -1)?")
 _NAME = "{name}"  # placeholder for the config name in a reason
 
 
-def check_of(fact: Fact) -> Check:
+@functools.cache
+def check_of(valid: str | None) -> Check:
     """Returns the check of a definition (for a list, of an element), parsed once from its `valid` notation. Raises
     ValueError for an unknown notation: a new one in the table must not be treated as "no check".
     """
-    return _notation(fact.valid)
-
-
-@functools.cache
-def _notation(valid: str | None) -> Check:
     if valid in UNCHECKED:
         return lambda value: None
     assert valid is not None
@@ -374,12 +367,8 @@ def _notation(valid: str | None) -> Check:
     if match := _RANGE.fullmatch(valid):
         return _range(match)
     if valid == THROTTLED:
-        return lambda value: (
-            None
-            if _THROTTLED.fullmatch(value)
-            else f"{_NAME} must be the literal '*' or a list of replicas in the following format: "
-            "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
-        )
+        form = f"{_NAME} must be the literal '*' or a list of replicas in the following format: {THROTTLED}"
+        return lambda value: None if _THROTTLED.fullmatch(value) else form
     if match := re.fullmatch(r"(\(case insensitive\) )?\[([^\[\]]+)\]", valid):
         return _choice(match[2].split(", "), ignore_case=match[1] is not None)
     raise ValueError(f"unknown notation of valid values: {valid}")
@@ -392,11 +381,8 @@ def _range(match: re.Match[str]) -> Check:
 
     def check(value: int | float) -> str | None:
         if or_minus_one:
-            return (
-                None
-                if value == -1 or low <= value <= (high or 0)
-                else f"Value must be between {low} and {high} or equal to -1"
-            )
+            is_valid = value == -1 or low <= value <= (high or 0)
+            return None if is_valid else f"Value must be between {low} and {high} or equal to -1"
         if value < low:
             return f"Value must be at least {low}"
         return f"Value must be no more than {high}" if high is not None and value > high else None

@@ -33,7 +33,6 @@ _THREADS = (
 )
 # Kafka opens and closes listeners on a change of these; Ottla keeps the listeners of its startup.
 _LISTENERS = ("listeners", "advertised.listeners", "listener.security.protocol.map")
-_MS, _BYTES = "ms", "bytes"
 MEBIBYTE = 1 << 20
 
 
@@ -111,7 +110,7 @@ def _check_together(config: Config, source: ConfigSource, configs: Mapping[str, 
     host_limits.check_limits(after(host_limits.PER_IP), after(host_limits.NAME))
     check_cordoned(config, after("cordoned.log.dirs") or [])
     check_group_limits(after)
-    for unit in (_MS, _BYTES):
+    for unit in ("ms", "bytes"):
         _check_local(unit, after(f"log.local.retention.{unit}"), after(f"log.retention.{unit}"))
 
 

@@ -64,9 +64,7 @@ def capped(configs: Mapping[str, str], get: Callable[[str], Any]) -> Mapping[str
 
 
 def check_group_limits(get: Callable[[str], Any]) -> None:
-    """Checks the settings of the broker. `get` returns the value of a config, None for one that the release does not
-    have. Raises ConfigError.
-    """
+    """Checks the settings of the broker; `get` is that of `in_limits`. Raises ConfigError."""
     for setting in LIMITED:
         low, high = limits_of(setting)
         _check_order(get, low, high)

@@ -1,7 +1,6 @@
 """Parses `max.connections.per.ip.overrides`, the connection limits of single hosts.
 
-Owns the notation (HOST:COUNT, comma-separated) and Kafka's error messages, for the validation of the config and for
-accepting connections.
+Owns the notation (HOST:COUNT, comma-separated) and Kafka's error messages, for validation and new connections.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ Ottla implements Kafka's own classes, under their names; classes of users need J
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...protocol.named import NamedTuple
@@ -72,9 +71,3 @@ def assignor_name(text: str) -> str:
             "are not run"
         )
     return name
-
-
-def check_assignors(texts: Iterable[str]) -> None:
-    """Raises ConfigError unless all are assignors of the broker."""
-    for text in texts:
-        assignor_name(text)

@@ -42,7 +42,7 @@ def effective_profile(config: Configured) -> Profile:
     """
     changed = behaviours_set(config)
     profile = config.profile.overridden(changed)
-    scans = profile.is_own and "down_conversion" not in changed and not _writes_v2_only(config, profile)
+    scans = profile.is_own and "down_conversion" not in changed and not v2_only(config, profile)
     return profile.overridden({"down_conversion": "scan"}) if scans else profile
 
 
@@ -59,14 +59,10 @@ def behaviours_set(config: Configured) -> dict[str, Any]:
     return changed
 
 
-def _writes_v2_only(config: Configured, profile: Profile) -> bool:
-    version = config.get(PROTOCOL)
+def v2_only(config: Configured, profile: Profile | None = None) -> bool:
+    """Returns whether KIP-724's rules of 3.0 apply, by the profile of `config` or another: all is written as v2."""
+    version, profile = config.get(PROTOCOL), profile or config.profile
     return profile.behaviour.v2_from_ibp_3 and (version is None or writes_v2_only(version))
-
-
-def v2_only(config: Configured) -> bool:
-    """Returns whether KIP-724's rules of 3.0 apply: everything is written as v2."""
-    return _writes_v2_only(config, config.profile)
 
 
 def check_formats(config: Configured) -> list[str]:
@@ -102,9 +98,7 @@ def target_magic(topic: TopicConfigured, config: Configured) -> int:
 
 
 def topic_warning(topic: TopicConfigured, config: Configured) -> str | None:
-    """Returns why a topic's `message.format.version` is ignored, or None if it is not, or if that makes no
-    difference.
-    """
+    """Returns why a topic's `message.format.version` is ignored; None if it is not, or that makes no difference."""
     own, version = topic.overrides.get(TOPIC_FORMAT), config.get(PROTOCOL)
     if own is None or version is None:
         return None

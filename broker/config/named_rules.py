@@ -64,12 +64,7 @@ def _check_client_metrics(name: str, configs: Mapping[str, str], broker: Config)
     if not INTERVAL_MIN_MS <= interval_ms <= INTERVAL_MAX_MS:
         problem = f"Invalid value {interval_ms} for interval.ms, interval must be between 100 and 3600000 (1 hour)"
         raise Refused(ErrorCode.INVALID_REQUEST, problem)
-    _check_selectors(values.get("match", []))
-
-
-def _check_selectors(selectors: list[str]) -> None:
-    """Raises ConfigError for a selector that is not `attribute=expression` with an attribute in MATCHED."""
-    for selector in selectors:
+    for selector in values.get("match", []):  # attribute=expression
         parts = [part.strip() for part in selector.split("=")]
         try:
             if len(parts) != 2 or not parts[1] or parts[0] not in MATCHED:

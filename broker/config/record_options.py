@@ -1,7 +1,6 @@
 """Options of a recording, validated before anything is imported or opened.
 
-Owns the file name extensions: `.jsonl`, `.ndjson` and `.json` for JSON lines, `.pcapng` and `.pcap` for a Wireshark
-capture.
+Owns the file name extensions: `.jsonl`, `.ndjson`, `.json` for JSON lines, `.pcapng`, `.pcap` for a Wireshark capture.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ class RecordError(ValueError):
 
 @frozen
 class RecordOptions:
-    """What to record, and where. Raises RecordError for invalid options, as far as that is possible without disk
-    access.
+    """What to record, and where. Raises RecordError for options that are invalid whatever is on the disk.
 
     The recording ends at `max_bytes`; with `ring` it drops the oldest exchanges instead, and keeps at least half of
     that size. Without `contents`, keys, values and header values of records are left out.

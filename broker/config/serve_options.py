@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from ...protocol.frozen import frozen
 from ...protocol.limits import INT32_MAX
 from ...protocol.named import NamedTuple
+from ...protocol.names import meant, near
 from ..errors import ConfigError
-from .initial_features import initial_features
 from .node_configs import check_nodes
 from .record_options import RecordOptions
 from .values import Config
@@ -36,7 +36,9 @@ FIRST_NODE_ID = 1
 NODE_ID_MAX = INT32_MAX
 WILDCARDS = ("", "0.0.0.0", "::")
 LOCAL = "127.0.0.1"
+INITIAL_FEATURES = "ottla.features"
 
+_FEATURE = re.compile(r"([a-z.]+)=([0-9]{1,5})")
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 _CONFIG_NAME = re.compile(r"[A-Za-z0-9_.-]+")  # Kafka takes any; Testcontainers calls its own TC-0, TC-1
 _ADDRESS = re.compile(
@@ -165,9 +167,7 @@ def parse_address(text: str) -> tuple[str, int | None]:
 
 
 def flag_address(flag: str, text: str) -> tuple[str, int | None]:
-    """Parses the address of a flag: like `parse_address`, but a port alone is on 127.0.0.1. Raises ConfigError with the
-    flag's name.
-    """
+    """Parses a flag's address as `parse_address`; a port alone is on 127.0.0.1. Raises ConfigError with the flag."""
     if text.isascii() and text.isdigit():
         text = f"{LOCAL}:{text}"
     try:
@@ -258,11 +258,8 @@ def serve_options(
     check_nodes(config.of_nodes, nodes)
     listeners = _served_listeners(config, flag_listeners)
     names = {listener.name for listener in listeners}
-    controllers = {name.upper() for name in config["controller.listener.names"] or ()}
     advertised: dict[str, tuple[str, int | None]] = {}
-    for name, host, port in _parse_listeners("advertised.listeners", config["advertised.listeners"] or []):
-        if name in controllers:
-            continue
+    for name, host, port in _parse_listeners(config, "advertised.listeners"):
         if name not in names:
             raise ConfigError(f"advertised.listeners has {name}, which is not in listeners")
         if host in WILDCARDS:
@@ -287,6 +284,26 @@ def serve_options(
     options = ServeOptions(listeners, advertised, data_dirs, config, nodes, node_ids is not None)
     _check_ports(options)
     return options
+
+
+def initial_features(config: Config) -> dict[str, int]:
+    """Returns the levels of features in a new data directory that `ottla.features` sets, by name (KIP-1022). Raises
+    ConfigError for a feature that the release does not have, and for an unsupported level.
+    """
+    known = config.profile.feature_ranges(unstable=config.get("unstable.feature.versions.enable", False))
+    found: dict[str, int] = {}
+    for entry in config[INITIAL_FEATURES] or ():
+        match = _FEATURE.fullmatch(entry)
+        if match is None:
+            raise ConfigError(f"{INITIAL_FEATURES}: {entry!r} is not NAME=LEVEL")
+        name, level = match[1], int(match[2])
+        if name not in known:
+            raise ConfigError(f"{INITIAL_FEATURES}: this release has no feature {name}{meant(near(name, known))}")
+        first, last = known[name]
+        if not first <= level <= last:
+            raise ConfigError(f"{INITIAL_FEATURES}: {name}={level} is not supported: expected {first} to {last}")
+        found[name] = level
+    return found
 
 
 def sasl_of(config: Config, listener: Listener) -> SaslSettings:
@@ -353,15 +370,10 @@ def _check_ports(options: ServeOptions) -> None:
 
 
 def _served_listeners(config: Config, flag_listeners: bool) -> tuple[Listener, ...]:
-    """Returns the listeners for clients, without a KRaft controller's listeners, which a server.properties
-    may include.
-    """
+    """Returns the listeners for clients."""
     protocols = protocol_map(config["listener.security.protocol.map"])
-    controllers = {name.upper() for name in config["controller.listener.names"] or ()}
     found: dict[str, Listener] = {}
-    for name, host, port in _parse_listeners("listeners", config["listeners"]):
-        if name in controllers:
-            continue
+    for name, host, port in _parse_listeners(config, "listeners"):
         protocol = protocols.get(name, DEFAULT_LISTENER if flag_listeners else None)
         if protocol is None:
             raise ConfigError(f"listener {name} has no entry in listener.security.protocol.map")
@@ -375,14 +387,16 @@ def _served_listeners(config: Config, flag_listeners: bool) -> tuple[Listener, .
     return tuple(found.values())
 
 
-def _parse_listeners(config_name: str, texts: list[str]) -> list[tuple[str, str, int | None]]:
+def _parse_listeners(config: Config, config_name: str) -> list[tuple[str, str, int | None]]:
+    """Returns names and addresses in a config, without a KRaft controller's, which a server.properties may include."""
+    controllers = {name.upper() for name in config["controller.listener.names"] or ()}
     found: list[tuple[str, str, int | None]] = []
-    for text in texts:
+    for text in config[config_name] or ():
         name, separator, address = text.partition("://")
         if not separator or not _CONFIG_NAME.fullmatch(name):
             raise ConfigError(f"{config_name}: {text!r} is not NAME://host:port")
         found.append((name.upper(), *parse_address(address)))
-    return found
+    return [one for one in found if one[0] not in controllers]
 
 
 def protocol_map(text: str) -> dict[str, str]:

@@ -41,7 +41,7 @@ from .docs import DOCS
 from .group_limits import KINDS, check_group_limits
 from .host_limits import NAME as OVERRIDES
 from .host_limits import PER_IP, check_limits
-from .java_classes import ASSIGNORS, authorizer_settings, check_assignors, selects_by_rack
+from .java_classes import ASSIGNORS, assignor_name, authorizer_settings, selects_by_rack
 from .message_format import check_formats, effective_profile
 from .node_configs import NodeConfig, check_differs, of_node
 from .sources import from_environment, read_properties_file
@@ -170,8 +170,7 @@ class Config:
         file: Path | None = None,
         profile: Profile | None = None,
     ) -> Config:
-        """Collects the sources, in order of precedence: `--override`, flags, `KAFKA_*` variables, properties file,
-        defaults.
+        """Collects the sources, by precedence: `--override`, flags, `KAFKA_*` variables, properties file, defaults.
 
         The default `profile` is Ottla's own. Raises ConfigError, with one line for the user, for an unknown config in
         an override, an unreadable file, or a malformed value of a known config in any source, even one that is
@@ -180,26 +179,25 @@ class Config:
         profile = profile or own_profile()
         static: dict[str, str] = {}
         warnings: list[str] = []
-        layers: list[tuple[str, dict[str, tuple[str, str]]]] = []
-        if file is not None:
-            layers.append(("file", {name: (text, f"in {file}") for name, text in read_properties_file(file).items()}))
+        of_file = {} if file is None else read_properties_file(file)
         variables = from_environment(environ or {}, facts("broker", profile.name))
-        layers.append(("environment", {name: (text, f"(from {which})") for name, (text, which) in variables.items()}))
-        layers.append(("flags", {name: (text, "from the flags") for name, text in (flags or {}).items()}))
-        layers.append(("overrides", {name: (text, "in --override") for name, text in (overrides or {}).items()}))
-        for kind, layer in layers:
-            for name, (text, where) in layer.items():
-                named = of_node(name)
-                own_name = named.name if named else name
-                fact = broker_fact(own_name, profile)
-                if fact is not None:
-                    parse_value(fact, text, name)
-                    static[name] = text
-                    continue
-                problem = unknown_config(own_name, _where(named, where), profile)
-                if kind not in ("file", "environment"):
-                    raise ConfigError(problem)
-                warnings.append(problem)
+        for name, text, where, may_be_unknown in (
+            *((name, text, f"in {file}", True) for name, text in of_file.items()),
+            *((name, text, f"(from {which})", True) for name, (text, which) in variables.items()),
+            *((name, text, "from the flags", False) for name, text in (flags or {}).items()),
+            *((name, text, "in --override", False) for name, text in (overrides or {}).items()),
+        ):
+            named = of_node(name)
+            own_name = named.name if named else name
+            fact = broker_fact(own_name, profile)
+            if fact is not None:
+                parse_value(fact, text, name)
+                static[name] = text
+                continue
+            problem = unknown_config(own_name, _where(named, where), profile)
+            if not may_be_unknown:
+                raise ConfigError(problem)
+            warnings.append(problem)
         return cls(static, warnings, profile=profile)
 
     def facts(self, scope: str) -> Mapping[str, Fact]:
@@ -217,30 +215,25 @@ class Config:
         check_codec(self["compression.type"], self.profile)
         check_cordoned(self, self.get("cordoned.log.dirs") or [])
         check_limits(self[PER_IP], self[OVERRIDES])
-        self._check_idle()
+        delay, idle = "connection.failed.authentication.delay.ms", "connections.max.idle.ms"
+        if 0 <= self[idle] <= self.get(delay, -1):
+            raise ConfigError(
+                f"requirement failed: {delay}={self[delay]} should always be less than {idle}={self[idle]} to prevent "
+                "failed authentication responses from timing out"
+            )
         ids = [self._static[name].strip() for name in ("node.id", "broker.id") if name in self._static]
         if len({int(text) for text in ids}) > 1:
             raise ConfigError(f"node.id is {ids[0]} but broker.id is {ids[1]}: both are the id of this broker")
         authorizer_settings(self)
         selects_by_rack(self)
-        check_assignors(self.get(ASSIGNORS) or ())
+        for text in self.get(ASSIGNORS) or ():
+            assignor_name(text)
         # Without one the settings of groups are the defaults, which are in order in every release.
         if any(self.names_set(f"group.{kind}.") for kind in KINDS):
             check_group_limits(self.get)
 
-    def _check_idle(self) -> None:
-        delay, idle = "connection.failed.authentication.delay.ms", "connections.max.idle.ms"
-        delay_ms, idle_ms = self.get(delay, -1), self[idle]
-        if 0 <= idle_ms <= delay_ms:
-            raise ConfigError(
-                f"requirement failed: {delay}={delay_ms} should always be less than {idle}={idle_ms} to prevent failed "
-                "authentication responses from timing out"
-            )
-
     def __getitem__(self, name: str) -> Any:
-        """Returns the effective value: int, bool, float, str, list of str, or None for no value. Raises KeyError if
-        unknown.
-        """
+        """Returns the effective value: int, bool, float, str, list of str, or None for no value. Raises KeyError."""
         try:
             return self._values[name]
         except KeyError:
@@ -251,9 +244,7 @@ class Config:
             return value
 
     def resolve(self, chain: tuple[str, ...]) -> Any:
-        """Returns the value of the first config in `chain` that is set, otherwise the first default, with hours
-        converted to ms.
-        """
+        """Returns the value of the first config in `chain` that is set, else the first default; hours become ms."""
         try:
             return self._resolved[chain]  # cached: every topic resolves the same chains
         except KeyError:
@@ -274,7 +265,9 @@ class Config:
         for name in chain:
             for layer in layers:
                 if name in layer:
-                    return self._converted(name, layer[name], chain)
+                    fact = self.fact(name)
+                    assert fact is not None, name
+                    return _in_unit(parse_value(fact, layer[name], name), name, chain[0])
         known = self.facts("broker")
         for name in chain:
             fact = known.get(name)
@@ -284,12 +277,6 @@ class Config:
         # A prefixed config that is not set has the value of the unprefixed one.
         plain = self.fact(chain[0]) if chain[0] not in known else None
         return self[plain.name] if plain else None
-
-    def _converted(self, name: str, text: str, chain: Sequence[str]) -> Any:
-        """Converts a text to the unit of the chain's first config."""
-        fact = self.fact(name)
-        assert fact is not None, name
-        return _in_unit(parse_value(fact, text, name), name, chain[0])
 
     def get(self, name: str, default: Any = None) -> Any:
         """Returns the effective value, or `default` if the release does not have the config."""
@@ -366,9 +353,7 @@ class Config:
         return ConfigEntry(name, value, source, read_only, fact.sensitive, fact.type_code, tuple(synonyms))
 
     def _stored_text(self, name: str, fact: Fact) -> str | None:
-        """Returns the text of a config as Kafka stores it: a level that sets a synonym hides the values of weaker
-        levels.
-        """
+        """Returns a config's text as Kafka stores it: a level that sets a synonym hides the values of weaker levels."""
         for layer in (*self._dynamic.values(), self._static):
             if name in layer:
                 return layer[name]
@@ -416,9 +401,7 @@ class Config:
         self._changed()
 
     def _always_dynamic(self) -> dict[ConfigSource, dict[str, str]]:
-        """Returns the configs that a new cluster has: with eligible leader replicas (KIP-966), min.insync.replicas, on
-        which they depend.
-        """
+        """Returns the configs of a new cluster: with eligible leader replicas (KIP-966), min.insync.replicas."""
         if not self.eligible_leaders:
             return {}
         return {ConfigSource.DYNAMIC_DEFAULT_BROKER: {IN_SYNC: self.in_sync_of_all}}
@@ -480,7 +463,8 @@ class TopicConfig:
 
     def __init__(self, broker_config: Config, overrides: Mapping[str, str] | None = None) -> None:
         """Raises ConfigError for an unknown or malformed override, like `validate_topic_configs`."""
-        self._broker = broker_config
+        self.broker = broker_config
+        """The broker's configuration."""
         self._overrides = dict(overrides or {})
         self._facts = broker_config.facts("topic")
         validate_topic_configs(self._overrides, self._facts)
@@ -489,16 +473,11 @@ class TopicConfig:
 
     def check_tiered(self) -> None:
         """Raises ConfigError if the topic enables tiered storage and the broker does not support it (KIP-405)."""
-        if self.get("remote.storage.enable") and not self._broker.get("remote.log.storage.system.enable"):
+        if self.get("remote.storage.enable") and not self.broker.get("remote.log.storage.system.enable"):
             raise ConfigError(
                 "Tiered Storage functionality is disabled in the broker. "
                 "Topic cannot be configured with remote log storage."
             )
-
-    @property
-    def broker(self) -> Config:
-        """The broker's configuration."""
-        return self._broker
 
     @property
     def overrides(self) -> dict[str, str]:
@@ -507,9 +486,9 @@ class TopicConfig:
 
     def __getitem__(self, name: str) -> Any:
         """Returns the effective value. Raises KeyError for an unknown topic config."""
-        if self._revision != self._broker.revision:
+        if self._revision != self.broker.revision:
             self._values.clear()
-            self._revision = self._broker.revision
+            self._revision = self.broker.revision
         try:
             return self._values[name]
         except KeyError:
@@ -524,20 +503,18 @@ class TopicConfig:
         if fact.name in self._overrides:
             return parse_value(fact, self._overrides[fact.name])
         if fact.synonyms:
-            return self._broker.resolve(fact.synonyms)
+            return self.broker.resolve(fact.synonyms)
         return None if fact.default is None else parse_value(fact, fact.default)
 
     def names(self) -> list[str]:
-        """Returns the configs that DescribeConfigs lists by default: those of the release, and internal ones that are
-        set.
-        """
+        """Returns the configs that DescribeConfigs lists by default: the release's, and internal ones that are set."""
         return [name for name, fact in self._facts.items() if not fact.internal or name in self._overrides]
 
     def describe(self, name: str) -> ConfigEntry:
         """Returns the DescribeConfigs entry of a topic config. Raises KeyError if unknown."""
         fact = self._facts[name]
         value = format_value(fact, self[name])
-        synonyms = self._broker.reported_synonyms(fact.synonyms[0]) if fact.synonyms else []
+        synonyms = self.broker.reported_synonyms(fact.synonyms[0]) if fact.synonyms else []
         if name in self._overrides:
             synonyms.insert(0, Synonym(name, value, ConfigSource.DYNAMIC_TOPIC))
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
@@ -576,21 +553,18 @@ def _where(named: NodeConfig | None, where: str) -> str:
 
 @functools.cache
 def _default(fact: Fact, first: str) -> Any:
-    """Returns the default of a config in the unit of the config `first`. It is not validated: some defaults violate
-    Kafka's own rules.
-    """
+    """Returns the default of a config in the unit of `first`, not validated: some violate Kafka's own rules."""
     assert fact.default is not None
     return _in_unit(read_value(fact, fact.default), fact.name, first)
 
 
 def _in_unit(value: Any, name: str, first: str) -> Any:
+    """Converts a value of the config `name` to the unit of the config `first`."""
     return value * _IN_MS[name] if name in _IN_MS and name != first and value != -1 else value
 
 
 def _chain(fact: Fact, name: str) -> tuple[str, ...]:
-    """Returns the names to look up for `name`: the first of a chain falls back to the others, which have no
-    fallback.
-    """
+    """Returns the names to look up for `name`: the first of a chain falls back to the others, which have none."""
     return fact.synonyms if fact.synonyms and fact.synonyms[0] == name else (name,)
 
 
@@ -604,8 +578,7 @@ def check_codec(name: str, release_profile: Profile) -> None:
 
 
 def check_cordoned(config: Config, cordoned: Sequence[str]) -> None:
-    """Checks that `cordoned.log.dirs` has only directories of this broker, or `*` alone (KIP-1066). Raises
-    ConfigError.
+    """Checks that `cordoned.log.dirs` has only this broker's directories, or `*` alone (KIP-1066). Raises ConfigError.
     """
     if EVERY_DIRECTORY in cordoned:
         if any(path != EVERY_DIRECTORY for path in cordoned):

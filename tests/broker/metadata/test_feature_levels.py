@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.config.initial_features import initial_features
+from ottla.broker.config.serve_options import initial_features
 from ottla.broker.config.values import Config
 from ottla.broker.errors import ConfigError
 from ottla.broker.metadata.kraft_image import Image
