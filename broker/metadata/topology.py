@@ -1,8 +1,7 @@
 """Changes of leaders and nodes on command: moves leaders, takes partitions offline, stops and starts nodes.
 
-Owns the changes; `nodes.py` has the rules and `topics.py` writes the records. Each change is durable before it is
-visible; then delayed requests on the partitions are completed, and coordinators of internal partitions follow the
-leader.
+Owns the changes; `nodes.py` has the rules and `topics.py` writes the records. A change is durable before it is visible;
+then delayed requests on the partitions are completed, and coordinators follow the leaders of their partitions.
 """
 
 from __future__ import annotations
@@ -64,9 +63,7 @@ class TopologyView:
 
 
 class TopologyNote(NamedTuple):
-    """Topology state outside the metadata log: stopped nodes, partitions taken offline as (topic, index), and
-    unregistered nodes.
-    """
+    """State outside the metadata log: stopped nodes, partitions taken offline as (topic, index), unregistered nodes."""
 
     stopped: frozenset[int] = frozenset()
     offline: frozenset[tuple[str, int]] = frozenset()
@@ -178,12 +175,7 @@ class Topology:
         Raises TopologyError or StorageError.
         """
         self._check_node(node_id)
-        self.nodes.stopped.add(node_id)
-        try:
-            self._elect(self._partitions())
-        except Exception:
-            self.nodes.stopped.discard(node_id)
-            raise
+        self._elect_with(self.nodes.stopped | {node_id})
         self.on_node(node_id, False)
 
     def start_node(self, node_id: int) -> None:
@@ -191,16 +183,18 @@ class Topology:
         TopologyError or StorageError.
         """
         self._check_node(node_id)
-        was_stopped = node_id in self.nodes.stopped
-        self.nodes.stopped.discard(node_id)
+        self._elect_with(self.nodes.stopped - {node_id})
+        self.nodes.unregistered.discard(node_id)
+        self.on_node(node_id, True)
+
+    def _elect_with(self, stopped: set[int]) -> None:
+        """Sets the stopped nodes and elects leaders; after an error the same nodes as before are stopped."""
+        before, self.nodes.stopped = self.nodes.stopped, stopped
         try:
             self._elect(self._partitions())
         except Exception:
-            if was_stopped:
-                self.nodes.stopped.add(node_id)
+            self.nodes.stopped = before
             raise
-        self.nodes.unregistered.discard(node_id)
-        self.on_node(node_id, True)
 
     def spread_leaders(self) -> None:
         """Makes the preferred replica the leader of every partition, if it runs. Raises StorageError."""
@@ -230,9 +224,7 @@ class Topology:
         raise Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
 
     def reassigned(self, partition: Partition, replicas: Sequence[int] | None) -> Assignment:
-        """Returns the assignment with these replicas, for `change`; None cancels the reassignment in progress
-        (KIP-455). Raises Refused.
-        """
+        """Returns the assignment with these replicas; None cancels a reassignment (KIP-455). Raises Refused."""
         now, is_held = partition.assignment, partition.is_held
         least = self._topics.eligible_below(partition.topic)
         if replicas is not None:
@@ -243,7 +235,8 @@ class Topology:
             return self.nodes.reassigned(now, replicas, is_held=is_held, least=least)
         if not now.is_reassigned:
             raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
-        made = self.nodes.reverted(now, is_held=is_held, unclean=self._is_unclean(partition), least=least)
+        unclean = self._topics.named(partition.topic).config["unclean.leader.election.enable"]
+        made = self.nodes.reverted(now, is_held=is_held, unclean=unclean, least=least)
         if made is None:
             raise Refused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -381,9 +374,6 @@ class Topology:
         except Exception:
             partition.is_held = before
             raise
-
-    def _is_unclean(self, partition: Partition) -> bool:
-        return self._topics.named(partition.topic).config["unclean.leader.election.enable"]
 
     def _elect(self, partitions: Iterable[Partition]) -> None:
         rules = {
