@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...protocol.internal_records import metadata_records
-from ...protocol.internal_records.layouts import LAYOUTS, Layout
+from ...protocol.internal_records.layouts import LAYOUTS, layout_of
 from ...protocol.layouts import int16, struct_of, unsigned_varint
 from ...protocol.named import NamedTuple
 from ...protocol.records.schemas import CONTROL_KEY, CONTROL_TYPES, END_TRANSACTION, Rest
@@ -90,7 +90,7 @@ def _control_type(key: bytes | None) -> int:
 
 def key_part(topic: str | None, key: bytes) -> Part | None:
     """Returns how to read a record's key; None if its schema is unknown."""
-    found = _layout(topic, key)
+    found = layout_of(topic, key)
     return Part(found.key.__name__, (KEY_TYPE, struct_of(found.key, 0))) if found else None
 
 
@@ -98,19 +98,13 @@ def value_part(topic: str | None, key: bytes | None, value: bytes) -> Part | Non
     """Returns how to read a record's value; None if its schema is unknown."""
     if topic == METADATA:
         return _metadata(value)
-    found = _layout(topic, key)
+    found = layout_of(topic, key)
     if found is None or len(value) < 2:
         return None
     cls, version = found.value, _INT16.unpack_from(value)[0]
     if version not in spec(cls).versions:
         return Part(f"{cls.__name__} of unknown version {version}", (VALUE_VERSION, _UNKNOWN))
     return Part(f"{cls.__name__} v{version}", (VALUE_VERSION, struct_of(cls, version)))
-
-
-def _layout(topic: str | None, key: bytes | None) -> Layout | None:
-    if key is None or len(key) < 2:
-        return None
-    return LAYOUTS.get(topic or "", {}).get(_INT16.unpack_from(key)[0])
 
 
 def _metadata(value: bytes) -> Part | None:

@@ -103,9 +103,7 @@ class ConsumerGroupCurrentMemberAssignmentValue:
 
 @message(api_key=16, versions="0", flexible="0+")
 class ConsumerGroupRegularExpressionValue:
-    """The topics that match a regular expression of a group, the offset of the metadata in which they were found, and
-    the time.
-    """
+    """The topics that match a regular expression of a group, the offset of the metadata they are from, and the time."""
 
     topics: list[Text]
     version: Int64

@@ -69,25 +69,36 @@ LAYOUTS: Mapping[str, Mapping[int, Layout]] = {
 """The record types of each internal topic."""
 
 
+def layout_of(topic: str | None, key: bytes | None) -> Layout | None:
+    """Returns the layout of a record by the type that its key begins with; None without one."""
+    if key is None or len(key) < 2:
+        return None
+    return LAYOUTS.get(topic or "", {}).get(int.from_bytes(key[:2], "big", signed=True))
+
+
+def parsed_value(layout: Layout, value: bytes) -> Any:
+    """Returns the value of a record, which begins with its version. Raises MalformedMessage."""
+    if len(value) < 2:
+        raise MalformedMessage(f"value of {len(value)} bytes")
+    version, versions = int.from_bytes(value[:2], "big", signed=True), spec(layout.value).versions
+    if not versions.first <= version <= versions.last:
+        raise MalformedMessage(f"value version {version}, expected {versions.first} to {versions.last}")
+    return parse(layout.value, version, value[2:])
+
+
 def problem_of(topic: str, key: bytes | None, value: bytes | None) -> tuple[str, bool] | None:
     """Returns what is wrong with a record of an internal topic and whether a broker cannot load it, or None."""
     if key is None or len(key) < 2:
         return f"a record key of {len(key or b'')} bytes", True
-    kind = int.from_bytes(key[:2], "big", signed=True)
-    layout = LAYOUTS[topic].get(kind)
+    layout = layout_of(topic, key)
     if layout is None:
-        return f"a record of the unknown type {kind}", False
+        return f"a record of the unknown type {int.from_bytes(key[:2], 'big', signed=True)}", False
     name = layout.value.__name__.removesuffix("Value")
     try:
         parse(layout.key, spec(layout.key).versions.last, key[2:])
         if value is None:
             return None
-        if len(value) < 2:
-            raise MalformedMessage(f"value of {len(value)} bytes")
-        version, versions = int.from_bytes(value[:2], "big", signed=True), spec(layout.value).versions
-        if not versions.first <= version <= versions.last:
-            raise MalformedMessage(f"value version {version}, expected {versions.first} to {versions.last}")
-        found = parse(layout.value, version, value[2:])
+        found = parsed_value(layout, value)
     except MalformedMessage as error:
         return f"a {name} record that cannot be decoded: {error}", True
     what = layout.check(found) if layout.check is not None else None

@@ -96,8 +96,7 @@ def topic_configs(values: Iterable[bytes] | None) -> Configs | None:
 
 
 def gaps_by_config(configs: Configs | None) -> Callable[[str], bool]:
-    """Returns whether a cleaner may have left gaps in the logs of a topic: if it is compacted, or if the configs are
-    unknown."""
+    """Returns whether a cleaner may have left gaps in a topic's logs: it is compacted, or the configs are unknown."""
     return lambda topic: configs is None or "compact" in configs.get(topic, {}).get("cleanup.policy", "")
 
 
@@ -108,8 +107,7 @@ def number_in(configs: Mapping[str, str], name: str, default: int) -> int:
 
 
 def topic_ids(values: Iterable[bytes] | None) -> dict[str, bytes]:
-    """Returns the id of each topic that exists after these values are applied, oldest first. Unreadable values are
-    skipped."""
+    """Returns the id of each topic that exists after these values, oldest first. Unreadable values are skipped."""
     names: dict[bytes, str] = {}
     for record in _readable(values or ()):
         if isinstance(record, metadata_records.TopicRecord):

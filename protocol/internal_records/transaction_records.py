@@ -16,8 +16,7 @@ class TransactionLogKey:
 
 @message(api_key=0, versions="0-1", flexible="1+")
 class TransactionLogValue:
-    """The producer and the state of its transaction. v1 is flexible (KIP-915); its tagged fields are those of
-    KIP-890."""
+    """The producer and the state of its transaction. v1 is flexible (KIP-915); tagged fields are those of KIP-890."""
 
     producer_id: Int64
     previous_producer_id: Int64 = field("1+", default=-1, tag=0)
