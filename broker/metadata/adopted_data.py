@@ -6,6 +6,7 @@ others retention is off (`retention.ms=-1`) until a user sets it: a guess of sev
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -252,8 +253,7 @@ def next_producer_id(files: Files, partitions: Iterable[tuple[str, str, bool]]) 
     """Returns a producer id that is unused, well above all that appear in partitions (topic, folder, was closed); 0 if
     none appears. Raises StorageError.
 
-    Ids appear in snapshots, in the transaction log and, in partitions without a clean shutdown, in batches after the
-    newest snapshot.
+    Ids appear in snapshots, in the transaction log and, without a clean shutdown, in batches after the newest snapshot.
     """
     newest = -1
     for topic, path, was_closed in partitions:
@@ -322,13 +322,7 @@ def write(
         checkpoints=LogCheckpoints(clean_shutdown=True),
     )
     metadata = MetadataLog(log, first)
-    some: list[Any] = []
-    for record in records:
-        some.append(record)
-        if len(some) == RECORDS_AT_ONCE:
-            metadata.append(some, now_ms)
-            some = []
-    if some:
+    while some := list(itertools.islice(records, RECORDS_AT_ONCE)):
         metadata.append(some, now_ms)
     log.close()
     return folder

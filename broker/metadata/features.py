@@ -79,14 +79,6 @@ def supported_features(profile: Profile, apis: Apis, *, unstable: bool) -> dict[
     return found
 
 
-def default_levels(profile: Profile) -> dict[str, int]:
-    """Returns the level by name that each feature has in a new cluster."""
-    found = {name: levels.default for name, levels in profile.features.items()}
-    found[TRANSACTION_VERSION] = profile.behaviour.transaction_version
-    found[ELIGIBLE_LEADERS] = int(profile.behaviour.eligible_leaders)
-    return found
-
-
 class Features:
     """The supported features and their finalized levels."""
 
@@ -97,7 +89,10 @@ class Features:
         self._texts = profile.behaviour.downgrade_text
         self.supported = supported_features(profile, apis, unstable=unstable)
         """Levels by name, of the features that can be finalized."""
-        self._levels = default_levels(profile)
+        # At first those of a new cluster.
+        self._levels = {name: levels.default for name, levels in profile.features.items()}
+        self._levels[TRANSACTION_VERSION] = profile.behaviour.transaction_version
+        self._levels[ELIGIBLE_LEADERS] = int(profile.behaviour.eligible_leaders)
         self.epoch = 0
         """Epoch of the finalized features; clients use the highest one that they have seen."""
 

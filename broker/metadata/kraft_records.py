@@ -29,9 +29,7 @@ class Feature:
 
 @message(api_key=0, versions="0-4", flexible="0+")
 class RegisterBrokerRecord:
-    """A broker registered. v1 adds controlled shutdown, v2 migration from ZooKeeper, v3 log directories, v4 cordoned
-    ones.
-    """
+    """A broker registered. v1 adds controlled shutdown, v2 ZooKeeper migration, v3 log directories, v4 cordoned."""
 
     broker_id: Int32
     is_migrating_zk_broker: Bool = field("2+", default=False)

@@ -52,9 +52,7 @@ class MetadataLog:
         self.write((yield from self.prepare_steps(records, now_ms)), now_ms)
 
     def prepare_steps(self, records: Sequence[Any], now_ms: int) -> Steps[Prepared]:
-        """Builds the batch of these records for `write`, so that a change can be validated again before it
-        is written.
-        """
+        """Builds the batch of records for `write`, so that a change can be validated again before it is written."""
         entries: list[batch.Record] = []
         for index, record in enumerate(records):
             if index and index % STEP_ENTRIES == 0:
@@ -89,19 +87,13 @@ class MetadataLog:
 
 def read_all(log: PartitionLog) -> Iterator[batch.Record]:
     """Yields every record of an internal log, from any record format; skips control batches. Raises StorageError."""
+    start = log.log_start_offset
     try:
-        yield from _read_all(log)
+        for data, position, header in appended_batches(log):
+            if not header.is_control:
+                yield from (record for record in formats.records(data, position) if record.offset >= start)
     except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
         raise StorageError(f"{log.topic}-{log.partition}: {error}") from error
-
-
-def _read_all(log: PartitionLog) -> Iterator[batch.Record]:
-    offset = log.log_start_offset
-    for data, position, header in appended_batches(log):
-        if not header.is_control:
-            for record in formats.records(data, position):
-                if record.offset >= offset:
-                    yield record
 
 
 def appended_batches(log: PartitionLog) -> Iterator[tuple[bytes | memoryview, int, BatchHeader]]:
@@ -121,7 +113,5 @@ def appended_batches(log: PartitionLog) -> Iterator[tuple[bytes | memoryview, in
 
 
 def is_foreign(files: Files, folder: str) -> bool:
-    """Returns whether a KRaft quorum used the metadata log in `folder`: Ottla's has neither votes nor snapshots. Raises
-    OSError.
-    """
+    """Returns whether a KRaft quorum used a metadata log: Ottla's has neither votes nor snapshots. Raises OSError."""
     return any(name == "quorum-state" or re.fullmatch(SNAPSHOT, name) for name in files.list(folder))

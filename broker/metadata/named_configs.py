@@ -19,8 +19,7 @@ KINDS = (BROKER, CLIENT_METRICS, GROUP)
 def is_broker(name: str) -> bool:
     """Returns whether a resource of type BROKER is a broker ("" is all brokers).
 
-    KRaft compares names with the decimal form of an id: it accepts and stores the configs of "01", and no broker
-    applies them.
+    KRaft compares names with the decimal form of an id: it accepts and stores configs of "01", which no broker applies.
     """
     return not name or (name.isdecimal() and str(int(name)) == name)
 

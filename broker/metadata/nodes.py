@@ -51,9 +51,7 @@ class Nodes:
         return node_id in self.ids and node_id not in self.stopped
 
     def unregister(self, node_id: int) -> bool:
-        """Unregisters a stopped node until it runs again; returns whether it was registered. A running node stays
-        registered.
-        """
+        """Unregisters a stopped node until it runs again, and no running one; returns whether it was registered."""
         if node_id not in self.ids or node_id in self.unregistered:
             return False
         if node_id in self.stopped:
@@ -73,11 +71,6 @@ class Nodes:
         if self.racks.get(now.leader) == rack:
             return None
         return max((node for node in now.isr if self.runs(node) and self.racks[node] == rack), default=None)
-
-    @property
-    def has_racks_in_part(self) -> bool:
-        """Whether some nodes have a rack and others have none."""
-        return len({rack is None for rack in self.racks.values()}) > 1
 
     def problem_of(self, replicas: Sequence[int]) -> str | None:
         """Returns the controller's error message if these replicas are invalid, or None."""
@@ -202,9 +195,7 @@ class Nodes:
         return now.after(self._completed(made, is_held=is_held, least=least))
 
     def reverted(self, now: Assignment, *, is_held: bool, unclean: bool, least: int = 0) -> Assignment | None:
-        """Returns the assignment after cancelling the reassignment. None if no replica would be in sync, unless
-        `unclean`.
-        """
+        """Returns the assignment without its reassignment. None if no replica would be in sync, unless `unclean`."""
         replicas = tuple(node for node in now.replicas if node not in now.adding)
         isr = tuple(node for node in now.isr if node in replicas)
         if not isr and not unclean:

@@ -10,8 +10,6 @@ from ...protocol.internal_records.metadata_records import ProducerIdsRecord
 from .log import MetadataLog
 
 BLOCK_IDS = 1000
-
-
 COMPARING_MAX = 100_000  # producer ids, of 0.1 KB each
 
 

@@ -1,5 +1,4 @@
-"""Creates, extends and deletes topics in cooperative steps, so that thousands of partitions do not block the event
-loop.
+"""Creates, extends and deletes topics in cooperative steps: thousands of partitions do not block the event loop.
 
 Owns the changes in progress. A change completes even if its client disconnects, and before another change of the same
 topic begins. A change is a generator that yields between steps; nothing here depends on topics or logs.

@@ -43,9 +43,7 @@ def merged(before: Assignment, record: PartitionChangeRecord) -> Assignment:
 def changed_record(
     topic_id: bytes, index: int, before: Assignment, after: Assignment, directory: bytes | None
 ) -> PartitionChangeRecord | PartitionRecord:
-    """Returns the record that changes `before` into `after`: a change record, or a full one if a change record cannot
-    express it.
-    """
+    """Returns the record from `before` to `after`: a change record, or a full one where that cannot express it."""
     replicas = None if after.replicas == before.replicas else list(after.replicas)
     is_new = (after.leader, after.leader_epoch) != (before.leader, before.leader_epoch)
     record = PartitionChangeRecord(

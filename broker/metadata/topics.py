@@ -84,9 +84,7 @@ class Topic:
 
 
 def check_name(name: str, *, as_kraft: bool = True) -> None:
-    """Refuses topic names that Kafka refuses (INVALID_TOPIC_EXCEPTION), with the message of KRaft or of ZooKeeper
-    releases.
-    """
+    """Refuses topic names that Kafka refuses (INVALID_TOPIC_EXCEPTION), with the text of KRaft or of ZooKeeper."""
     if not name:
         kraft, zookeeper = "the empty string is not allowed", "Topic name is illegal, it can't be empty"
     elif name in (".", ".."):
@@ -254,9 +252,7 @@ class Topics:
                 )
 
     def check_new(self, name: str, configs: Mapping[str, str | None]) -> dict[str, str]:
-        """Checks that a new topic may have this name and these configs; returns the configs to store. Raises Refused or
-        ConfigError.
-        """
+        """Returns the configs to store of a new topic, if they and its name are valid. Raises Refused, ConfigError."""
         self.check_free(name)
         kept = without_nulls(configs)
         TopicConfig(self._config, kept).check_tiered()
@@ -280,9 +276,7 @@ class Topics:
         return self.check_factor(factor)
 
     def check_factor(self, factor: int) -> int:
-        """Returns the factor. Raises Refused (INVALID_REPLICATION_FACTOR) if it is below 1 or exceeds the number of
-        nodes.
-        """
+        """Returns the factor. Raises Refused (INVALID_REPLICATION_FACTOR) below 1 and above the number of nodes."""
         there = len(self._nodes.ids)
         if 1 <= factor <= there:
             return factor
@@ -303,7 +297,7 @@ class Topics:
         """Checks the racks of the nodes before partitions are created on request. Raises Refused in a release with
         ZooKeeper if some nodes have a rack and others have none (KIP-36).
         """
-        if self._nodes.has_racks_in_part and not self._as_kraft:
+        if len({rack is None for rack in self._nodes.racks.values()}) > 1 and not self._as_kraft:
             raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, wordless=True)
 
     def place(self, count: int, factor: int, *, grows: bool = False) -> list[tuple[int, ...]]:
@@ -387,9 +381,7 @@ class Topics:
     def _place_logs(
         self, topic: Topic, first: int, replicas: Sequence[Sequence[int]]
     ) -> Steps[tuple[list[tuple[int, bytes]], list[PartitionRecord]]]:
-        """Chooses the directories of new partitions, with indexes from `first` on; returns (index, directory) and the
-        record of each.
-        """
+        """Chooses directories of partitions from index `first` on; returns (index, directory) and record of each."""
         self._logs.forget_offsets(topic.name, range(first, first + len(replicas)))
         placed: list[tuple[int, bytes]] = []
         records: list[PartitionRecord] = []
@@ -404,19 +396,12 @@ class Topics:
             records.append(partition_record(topic.id, index, made, at))
         return placed, records
 
-    def add_partitions(
-        self, topic: Topic, count: int, now_ms: int, replicas: Sequence[Sequence[int]] | None = None
-    ) -> None:
-        """Extends a topic to `count` partitions in total; without `replicas` the new ones have as many replicas as the
-        others. Raises StorageError.
-        """
-        self.changes.finish(topic.name)
-        steps.run(self.adding_partitions(topic, count, now_ms, replicas))
-
     def adding_partitions(
         self, topic: Topic, count: int, now_ms: int, replicas: Sequence[Sequence[int]] | None = None
     ) -> Steps[None]:
-        """`add_partitions` in steps, for `changes`. Raises Refused if a previous change made it invalid."""
+        """Extends a topic to `count` partitions in total, in steps for `changes`; without `replicas` the new ones have
+        as many replicas as the others. Raises StorageError, and Refused if a previous change made it invalid.
+        """
         self._check_there(topic)
         first = len(topic.partitions)
         if count <= first or (replicas is not None and len(replicas) != count - first):
@@ -465,9 +450,7 @@ class Topics:
         return self.named(topic).config["min.insync.replicas"] if self._config.eligible_leaders else 0
 
     def reassign(self, changes: Sequence[tuple[Partition, Assignment]], now_ms: int) -> None:
-        """Changes leaders and in-sync replicas of partitions, all at once. Raises StorageError; then nothing has
-        changed.
-        """
+        """Changes leaders and in-sync replicas, all at once. Raises StorageError; then nothing has changed."""
         records = [
             changed_record(
                 (id := self._by_name[one.topic].id), one.index, self._recorded[id, one.index], made, one.directory
@@ -553,9 +536,7 @@ class Topics:
     def open(
         self, placed: list[tuple[Topic, int, bytes | None]], now_ms: int, on_done: Callable[[], None] = lambda: None
     ) -> None:
-        """Opens the logs returned by `replay`; logs on a failed disk are offline. Calls `on_done` after each. Raises
-        StorageError.
-        """
+        """Opens the logs of `replay`, offline on a failed disk; calls `on_done` after each. Raises StorageError."""
         moved: list[PartitionRecord] = []
         configs: dict[bytes, LogConfig] = {}
         for topic, index, directory in placed:

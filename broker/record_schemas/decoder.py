@@ -38,9 +38,7 @@ def check_size(data: bytes) -> None:
 
 
 def varint(data: bytes, position: int) -> tuple[int, int]:
-    """Reads a zigzag varint, as in Avro and in Confluent's message indexes; returns it with the position after it.
-    Raises DecodeError.
-    """
+    """Reads a zigzag varint (Avro, Confluent's indexes); returns it and the position after it. Raises DecodeError."""
     value = shift = 0
     while True:
         if position >= len(data):

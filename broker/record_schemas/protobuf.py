@@ -105,9 +105,7 @@ class ProtobufDecoder:
 
 
 def _indexes(data: bytes, position: int) -> tuple[list[int], int]:
-    """Reads the message indexes of Confluent's wire format; returns them with the position after them. No indexes mean
-    the first message.
-    """
+    """Returns the message indexes of Confluent's wire format, [0] if there are none, and the position after them."""
     count, position = varint(data, position)
     if not 0 <= count <= INDEXES_MAX:
         raise DecodeError(f"{count} message indexes exceed the limit of {INDEXES_MAX}")

@@ -34,9 +34,7 @@ class TopicSchema:
         return f"{self.decoder.kind} {self.decoder.name}".strip()
 
     def plain(self, data: bytes | None) -> Any:
-        """Returns a key or value decoded to JSON types, or {"problem": reason} if it does not match the schema. None
-        without data.
-        """
+        """Returns a key or value in JSON types, {"problem": reason} if it is not of the schema, None without data."""
         if data is None:
             return None
         try:

@@ -19,6 +19,7 @@ from ottla.broker.network.plain_produce import PlainProduce
 from ottla.broker.network.repeated import KNOWN_MAX, RepeatedRequests
 from ottla.protocol.messages.configs.alter_client_quotas import AlterClientQuotasRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
+from ottla.protocol.records import steps
 from ottla.storage.errors import StorageError
 from ottla_testing.broker.delegating import SECURED, logged_in
 from ottla_testing.broker.harness import Broker, Client, frame, produce, read_response, records, running
@@ -110,7 +111,7 @@ def change(draw: random.Random, broker: Broker) -> None:
     elif kind == 0 and topic.online_partitions() == topic.partitions:
         topics.delete(topic, now_ms)
     elif kind == 1:
-        topics.add_partitions(topic, len(topic.partitions) + 1, now_ms)
+        steps.run(topics.adding_partitions(topic, len(topic.partitions) + 1, now_ms))
     elif kind == 2:
         topics.set_configs(topic, {"max.message.bytes": str(draw.randint(1000, 2000))}, now_ms)
     elif kind == 3:

@@ -27,7 +27,7 @@ from ottla.broker.metadata.producer_ids import ProducerIds
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, Topic
 from ottla.broker.network import router
 from ottla.protocol.internal_records.metadata_records import RemoveTopicRecord
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, steps
 from ottla.storage.config import LogConfig
 from ottla.storage.log.append_plan import Prepared
 from ottla_testing.broker.harness import options
@@ -190,7 +190,7 @@ class World:
         tried = known.copy()
         tried.partitions.append(new_partition())
         self.known.tried[topic.name] = tried
-        self.state.topics.add_partitions(topic, len(known.partitions) + 1, self.clock.now_ms())
+        steps.run(self.state.topics.adding_partitions(topic, len(known.partitions) + 1, self.clock.now_ms()))
         self.known.tried.clear()
         known.partitions.append(Partition(topic.id, topic.partitions[-1].log.config))
 

@@ -19,6 +19,7 @@ from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_
 from ottla.broker.transactions.coordinator import RETRY_MS
 from ottla.broker.transactions.state import Partition, Response
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records import steps
 from ottla_testing import GOLDEN
 from ottla_testing.broker.harness import Broker, records, running
 from ottla_testing.broker.held_syncs import holding
@@ -244,8 +245,8 @@ async def test_partitions_are_added_in_the_middle_of_a_transaction(tmp_path: Pat
         producers = [Producer(broker, f"tx{n}").init() for n in range(10)]
         for producer in producers:
             producer.write(b"one", A)
-        topics.add_partitions(topics.named("t"), 4, broker.clock.now_ms())
-        topics.add_partitions(topics.named(TRANSACTION_STATE_TOPIC), 7, broker.clock.now_ms())
+        steps.run(topics.adding_partitions(topics.named("t"), 4, broker.clock.now_ms()))
+        steps.run(topics.adding_partitions(topics.named(TRANSACTION_STATE_TOPIC), 7, broker.clock.now_ms()))
         for producer in producers:
             producer.write(b"two", ("t", 3))
         for producer in producers[:5]:
