@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...backend import OffsetRange, Offsets, ReadError, Selection, TopicPartition, Wanted
+from ...backend import Offsets, ReadError, Selection, TopicPartition, Wanted
 from ...offsets import split
 from ...readers.wire import WireBackend
 from ..export.plan import OFFSET_BYTES, WIRE_OFFSETS
 from .report import AuditReport, DirectoryAudit, PartitionFacts
-from .rules import Checked, RuleItem, Rules, columns
+from .rules import Checked, RuleItem, Rules, columns, ranges_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,7 @@ def plan(
             if not numbers:
                 continue
             wanted = Wanted(columns(rules, numbers), fail_on_loss=False)
-            ranges = [
-                OffsetRange(*key, first[key], last[key])
-                for key in keys
-                if key.topic == topic and key in first and key in last
-            ]
+            ranges = ranges_of((key for key in keys if key.topic == topic), first, last)
             for piece in backend.pieces(split(ranges, WIRE_OFFSETS), wanted, at_least=None):
                 of = piece.range
                 size = of.size * OFFSET_BYTES

@@ -59,6 +59,7 @@ class Command(Job):
     def run(self, running: Running) -> Result:
         spark, parsed, on_plan, on_progress = running
         from . import job
+        from .steps import Audit
 
         rules = parsed.rule_set
         if decoding_arguments.needs_spark(parsed):
@@ -75,11 +76,11 @@ class Command(Job):
                 dry_run=parsed.dry_run,
             )
             return report, FAILED if report is not None and report.findings else 0
-        wanted = {"topics": parsed.chosen, "records": parsed.records, "rules": rules, "store_conf": parsed.store_conf}
-        on_plan(job.plan_text(spark, parsed.paths, **wanted))
+        wanted = {"topics": parsed.chosen, "records": parsed.records, "store_conf": parsed.store_conf}
+        on_plan(job.plan_text(spark, Audit(parsed.paths, **wanted), rules))
         if parsed.dry_run:
             return None, 0
-        report = job.audit(spark, parsed.paths, on_progress=on_progress, **wanted)
+        report = job.audit(spark, parsed.paths, rules=rules, on_progress=on_progress, **wanted)
         return report, FAILED if report.findings else 0
 
 

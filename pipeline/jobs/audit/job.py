@@ -23,6 +23,8 @@ from .rules import Checked, RuleItem, Rules, check, evaluated, items
 from .steps import Audit
 from .tasks import Packed, SegmentItem, look_over
 
+OF_RULES = "ottla audit: rules"  # the name of the check of rules in Spark's UI
+
 
 def audit(
     spark: SparkSession,
@@ -44,8 +46,7 @@ def audit(
     Raises ReadError for a path that is no data directory and for a missing topic, RuleError; JobError if Spark fails.
     """
     began = time.monotonic()
-    given = [paths] if isinstance(paths, str) else paths
-    planned = Audit(given, topics=topics, records=records, store_conf=store_conf)
+    planned = Audit(paths, topics=topics, records=records, store_conf=store_conf)
 
     def runner(items: Sequence[SegmentItem]) -> Iterable[tuple[SegmentItem, Packed]]:
         return run(spark, items, look_over, on_progress=on_progress, name="ottla audit")
@@ -53,7 +54,8 @@ def audit(
     report = planned.report(runner, now_ms=int(time.time() * 1000) if now_ms is None else now_ms)
     made = rules if isinstance(rules, Rules) else Rules.of(rules)
     if made:
-        _evaluate(report, made, _checked(spark, items(planned.places(), made, store_conf), on_progress))
+        pieces = items(planned.places(), made, store_conf)
+        _evaluate(report, made, run(spark, pieces, check, on_progress=on_progress, name=OF_RULES))
     report.seconds = time.monotonic() - began
     return report
 
@@ -85,17 +87,11 @@ def audit_brokers(
         on_plan(f"audit of {plural(amount, 'partition')} by {plural(len(made.rules), 'rule')}, in {count} tasks")
     if dry_run:
         return None
-    found = list(_checked(spark, planned.items, on_progress))
+    found = list(run(spark, planned.items, check, on_progress=on_progress, name=OF_RULES))
     report = planned.report(found, int(time.time() * 1000))
     _evaluate(report, made, found)
     report.seconds = time.monotonic() - began
     return report
-
-
-def _checked(
-    spark: SparkSession, pieces: Sequence[RuleItem], on_progress: ProgressCallback | None
-) -> Iterable[tuple[RuleItem, Checked]]:
-    return run(spark, pieces, check, on_progress=on_progress, name="ottla audit: rules")
 
 
 def _evaluate(report: AuditReport, rules: Rules, found: Iterable[tuple[RuleItem, Checked]]) -> None:
@@ -105,24 +101,14 @@ def _evaluate(report: AuditReport, rules: Rules, found: Iterable[tuple[RuleItem,
         report.directories[directory].add(finding)
 
 
-def plan_text(
-    spark: SparkSession,
-    paths: str | Sequence[str],
-    *,
-    topics: Sequence[str] | None = None,
-    records: bool = True,
-    rules: Rules | None = None,
-    store_conf: Mapping[str, str] | None = None,
-) -> str:
-    """Returns one line with the plan of an audit. Raises the errors of `audit`."""
-    given = [paths] if isinstance(paths, str) else paths
-    planned = Audit(given, topics=topics, records=records, store_conf=store_conf)
+def plan_text(spark: SparkSession, planned: Audit, rules: Rules) -> str:
+    """Returns one line with the plan of an audit. Raises ReadError."""
     segments, places = planned.items(), planned.places()
     count, size = tasks(spark, segments), sum(map(size_of, segments))
-    what = "batches and their records" if records else "batches without their records"
+    what = "batches and their records" if planned.records else "batches without their records"
     plan = f"audit of {what}: {len(places)} partitions, {len(segments)} segments, {size} bytes, in {count} tasks"
     if rules:
-        pieces = items(places, rules, store_conf)
+        pieces = items(places, rules, planned.store_conf)
         more = tasks(spark, pieces)
         folders = len({(one.directory, one.label) for one in pieces})
         plan += f"; {plural(len(rules.rules), 'rule')} for {folders} partitions, in {more} tasks"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ....storage.check.facts import NO_MARKER, Finding, Run
@@ -21,8 +22,6 @@ from ....storage.producers.txn_index import ABORT, COMMIT
 ABORTED_KEPT = 100
 RUNS_KEPT = 8
 PART = "producers"
-
-
 COORDINATOR, BROKER, PRODUCER = "coordinator", "broker", "producer"
 
 
@@ -61,18 +60,17 @@ class _Written(NamedTuple):
     last_offset: int
 
 
+@dataclass(slots=True)
 class _Known:
     """The state of a producer. Sequences are -1 as long as there are none."""
 
-    __slots__ = ("epoch", "is_reported", "last", "missing", "newest", "old", "written")
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.newest = self.last = -1
-        self.is_reported = False  # the last run repeated earlier sequences, and was reported
-        self.old: tuple[int, int] | None = None  # (epoch, last sequence) of a reported run of an old epoch
-        self.missing = 0
-        self.written: deque[_Written] = deque(maxlen=RUNS_KEPT)
+    epoch: int
+    newest: int = -1
+    last: int = -1
+    is_reported: bool = False  # the last run repeated earlier sequences, and was reported
+    old: tuple[int, int] | None = None  # (epoch, last sequence) of a reported run of an old epoch
+    missing: int = 0
+    written: deque[_Written] = field(default_factory=lambda: deque(maxlen=RUNS_KEPT))
 
 
 def _begun(run: Run) -> OpenTransaction:

@@ -28,8 +28,7 @@ _REFUSED = (CorruptRecords, InvalidRecords, UnsupportedCodec)
 
 
 def together(source: inspect.Source, entries: Entries, task: SegmentTask) -> Opened:
-    """Yields each entry with the problem of its records, or None, some megabytes after `entries`. Raises
-    StorageError."""
+    """Yields entries with the problem of their records or None, some megabytes after `entries`. Raises StorageError."""
     chunk = _Chunk(source, task)
     try:
         for found in entries:

@@ -134,11 +134,6 @@ class AuditReport(Report):
         return 0 if self.sound else 1
 
     @property
-    def has_files(self) -> bool:
-        """False for running brokers, whose records were checked by rules alone."""
-        return all(directory.clean is not None for directory in self.directories)
-
-    @property
     def findings(self) -> list[Finding]:
         """The faults of all directories."""
         return [finding for directory in self.directories for finding in directory.findings]
@@ -192,7 +187,7 @@ class AuditReport(Report):
                 yield from _open_lines(partition, self.now_ms)
         found = self.partitions
         files = rate = ""
-        if self.has_files:
+        if all(directory.clean is not None for directory in self.directories):  # else running brokers
             files = f" {self.segments} segments, {self.bytes} bytes, {self.batches} batches,"
             rate = f", {speed(self.bytes, self.seconds)}" if self.seconds > 0 else ""
         yield f"{len(found)} partitions,{files} {self.record_count} records in {elapsed(self.seconds * 1000)}{rate}"

@@ -19,7 +19,7 @@ import pyarrow.compute as _compute
 
 from ....protocol.text import duration_ms, plural, time_ms
 from ....storage.check.facts import Finding
-from ...backend import OffsetRange, Piece, ReadError, Selection, Wanted
+from ...backend import OffsetRange, Offsets, Piece, ReadError, Selection, TopicPartition, Wanted
 from ...objects.logs import is_missing
 from ...readers.columns import EXACT_TIME
 from ...readers.files import FileBackend, FilePiece
@@ -94,8 +94,7 @@ def lines(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of an audit; picklable. `value` and `key`: values and keys must decode this way, unless they are
-    null."""
+    """The rules of an audit; picklable. `value` and `key`: values and keys must decode this way, unless null."""
 
     rules: tuple[Rule, ...] = ()
     value: Decoding | None = None
@@ -306,16 +305,13 @@ class Place(NamedTuple):
 
 def items(places: Iterable[Place], rules: Rules, store_conf: Mapping[str, str] | None = None) -> list[RuleItem]:
     """Returns the pieces of the partitions that have rules. Raises ReadError."""
-    return [item for place in places for item in _of_place(place, rules, store_conf)]
-
-
-def _of_place(place: Place, rules: Rules, store_conf: Mapping[str, str] | None) -> Iterable[RuleItem]:
-    numbers = rules.of_topic(place.topic, named=place.named)
-    if not numbers:
-        return
-    wanted = Wanted(columns(rules, numbers), on_corrupt="skip", fail_on_loss=False)
-    for piece in _pieces(place.path, wanted, store_conf):
-        yield RuleItem(place.directory, place.label, piece, rules, numbers, piece.start, piece.size_bytes)
+    found: list[RuleItem] = []
+    for directory, path, label, topic, named in places:
+        numbers = rules.of_topic(topic, named=named)
+        wanted = Wanted(columns(rules, numbers), on_corrupt="skip", fail_on_loss=False)
+        for piece in _pieces(path, wanted, store_conf) if numbers else ():
+            found.append(RuleItem(directory, label, piece, rules, numbers, piece.start, piece.size_bytes))
+    return found
 
 
 def _pieces(path: str, wanted: Wanted, store_conf: Mapping[str, str] | None) -> list[FilePiece]:
@@ -328,8 +324,12 @@ def _pieces(path: str, wanted: Wanted, store_conf: Mapping[str, str] | None) -> 
                 return []
             raise
         first, last = logs.earliest(keys), logs.latest(keys, committed=False)
-        ranges = [OffsetRange(*key, first[key], last[key]) for key in keys if key in first and key in last]
-        return logs.pieces(ranges, wanted)
+        return logs.pieces(ranges_of(keys, first, last), wanted)
+
+
+def ranges_of(keys: Iterable[TopicPartition], first: Offsets, last: Offsets) -> list[OffsetRange]:
+    """Returns the offsets of the partitions that have a first and a last one."""
+    return [OffsetRange(*key, first[key], last[key]) for key in keys if key in first and key in last]
 
 
 class RuleResult(NamedTuple):

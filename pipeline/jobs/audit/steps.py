@@ -7,10 +7,16 @@ findings are checked once more if a broker may be writing to the directory.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+from ....protocol.errors import MalformedMessage
+from ....protocol.internal_records.layouts import layout_of, parsed_value
 from ....protocol.internal_records.metadata_values import gaps_by_config, topic_configs, topic_ids
+from ....protocol.internal_records.transaction_records import TransactionLogValue
+from ....protocol.limits import INT16_MAX
 from ....storage import inspect
 from ....storage.check.directory import PartitionCheck, Verification
 from ....storage.check.facts import End, Event, Finding, Run
@@ -22,7 +28,11 @@ from .producers import COORDINATOR, Producers
 from .report import AuditReport, DirectoryAudit, PartitionFacts
 from .rules import Place
 from .tasks import FINDINGS_MAX, Packed, SegmentItem, look_over
-from .transaction_times import OpenInPartition, begun_ms
+
+TRANSACTIONS = "__transaction_state"
+ONGOING = 1
+OPEN = (ONGOING, 2, 3)
+"""The statuses Ongoing, PrepareCommit and PrepareAbort."""
 
 Runner = Callable[[Sequence[SegmentItem]], Iterable[tuple[SegmentItem, Packed]]]
 """Runs the task of each item, in any order, and yields each item with its result."""
@@ -40,13 +50,15 @@ class Audit:
 
     def __init__(
         self,
-        paths: Sequence[str],
+        paths: str | Sequence[str],
         *,
         topics: Sequence[str] | None = None,
         records: bool = True,
         store_conf: Mapping[str, str] | None = None,
     ) -> None:
-        self._records = records
+        paths = [paths] if isinstance(paths, str) else paths
+        self.records = records
+        self.store_conf = store_conf
         self._is_named = topics is not None
         objects = logs.places_of(paths, store_conf)
         self._roots = [_Root(path, chosen, topics, records, objects) for path, chosen in _roots(paths).items()]
@@ -69,14 +81,15 @@ class Audit:
 
     def report(self, runner: Runner = run_here, *, now_ms: int) -> AuditReport:
         """Runs the audit. `now_ms` is the reference for the age of open transactions."""
-        for item, packed in runner(self.items()):
+        self._take(runner(self.items()))
+        again = [item for number, root in enumerate(self._roots) for item in root.again(number)]
+        if again:
+            self._take(runner(again))
+        return AuditReport([root.result() for root in self._roots], self.records, now_ms)
+
+    def _take(self, results: Iterable[tuple[SegmentItem, Packed]]) -> None:
+        for item, packed in results:
             self._roots[item.directory].partitions[item.partition].put(item.number, packed)
-        again: list[SegmentItem] = []
-        for number, root in enumerate(self._roots):
-            again += root.again(number)
-        for item, packed in runner(again) if again else ():
-            self._roots[item.directory].partitions[item.partition].put(item.number, packed)
-        return AuditReport([root.result() for root in self._roots], self._records, now_ms)
 
 
 def _roots(paths: Sequence[str]) -> dict[str, set[str] | None]:
@@ -126,7 +139,6 @@ class _Root:
             for folder in self.verification.folders
             if (folders is None or folder.path in folders) and (topics is None or folder.topic in topics)
         ]
-        self._audit = DirectoryAudit(path, self.verification.report.clean)
 
     def items(self, directory: int) -> list[SegmentItem]:
         return [item for at in range(len(self.partitions)) for item in self._items(directory, at)]
@@ -143,7 +155,7 @@ class _Root:
         return [item for at in self._again for item in self._items(directory, at)]
 
     def result(self) -> DirectoryAudit:
-        audit = self._audit
+        audit = DirectoryAudit(self.verification.root, self.verification.report.clean)
         for finding in self._beside if self._is_whole else ():
             audit.add(finding)
         for at in self._again:
@@ -227,3 +239,60 @@ class _Partition(PartitionCheck):
         facts.leader_epochs = list(walk.epochs)
         facts.open, facts.aborted = self.producers.open_transactions(), self.producers.aborted
         return facts
+
+
+# -- when the open transactions of a data directory began, by the transaction coordinator's clock: each transactional
+# id's last record has the producer, the status and that time
+
+
+class OpenInPartition(NamedTuple):
+    """A transaction of a producer that has not ended in a partition."""
+
+    producer_id: int
+    epoch: int
+    topic: str
+    partition: int
+
+
+def begun_ms(root: str) -> dict[OpenInPartition, int]:
+    """Returns the start of all open transactions whose coordinator's records are in this directory, for each of their
+    partitions. Damaged records are skipped.
+
+    A hanging transaction (KIP-664) is none of them: the coordinator has ended it, or has another one of the producer.
+    """
+    newest: dict[bytes, TransactionLogValue | None] = {}
+    for folder in inspect.partitions(root, logs.files_of(root)):
+        for segment in folder.segments if folder.topic == TRANSACTIONS else ():
+            with contextlib.suppress(StorageError, OSError):  # reported by the audit of that partition
+                for record in inspect.sound_records(segment.path, logs.files_of(segment.path)):
+                    if record.key is not None:
+                        newest[bytes(record.key)] = _transaction(bytes(record.key), record.value)
+    found: dict[OpenInPartition, int] = {}
+    for value in newest.values():
+        if value is None or value.transaction_status not in OPEN or value.transaction_start_timestamp_ms <= 0:
+            continue
+        for of_topic in value.transaction_partitions or ():
+            for partition in of_topic.partition_ids:
+                for identity in _identities(value):
+                    found[OpenInPartition(*identity, of_topic.topic, partition)] = value.transaction_start_timestamp_ms
+    return found
+
+
+def _identities(value: TransactionLogValue) -> Iterator[tuple[int, int]]:
+    """Yields the producer id and the epoch of the batches of a transaction. With the decision its producer gets the
+    next epoch, in version 2 of transactions maybe with another id (KIP-890)."""
+    yield value.producer_id, value.producer_epoch
+    if value.transaction_status != ONGOING:
+        yield value.producer_id, value.producer_epoch - 1
+        if value.previous_producer_id >= 0:
+            yield value.previous_producer_id, INT16_MAX - 1
+
+
+def _transaction(key: bytes, value: bytes | memoryview | None) -> TransactionLogValue | None:
+    """Returns the value of a record of `__transaction_state`; None for a tombstone, another type and a damaged one."""
+    layout = layout_of(TRANSACTIONS, key)
+    if layout is None or value is None:
+        return None
+    with contextlib.suppress(MalformedMessage):
+        return parsed_value(layout, bytes(value))
+    return None

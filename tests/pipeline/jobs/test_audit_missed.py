@@ -13,7 +13,7 @@ import pytest
 
 from ottla.broker import Embedded
 from ottla.pipeline.jobs.audit.report import AuditReport
-from ottla.pipeline.jobs.audit.transaction_times import OpenInPartition, begun_ms
+from ottla.pipeline.jobs.audit.steps import OpenInPartition, begun_ms
 from ottla.protocol.compiler import build
 from ottla.protocol.internal_records.metadata_values import topic_ids
 from ottla.protocol.internal_records.transaction_records import TransactionLogKey, TransactionLogValue

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ottla.pipeline.jobs.audit.job import audit, plan_text
+from ottla.pipeline.jobs.audit.rules import Rules
 from ottla.pipeline.jobs.audit.steps import Audit
 from ottla.pipeline.jobs.census.job import census
 from ottla.pipeline.jobs.census.plan import plan
@@ -70,7 +71,7 @@ def test_census_with_spark(spark: SparkSession, tmp_path: Path) -> None:
 def test_audit_with_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Kafka's directory is sound, as in this process; a planted fault is found, and the rest is still read."""
     progress: list[Progress] = []
-    assert plan_text(spark, str(KAFKA)).endswith("13 partitions, 29 segments, 17708 bytes, in 1 tasks")
+    assert plan_text(spark, Audit(str(KAFKA)), Rules()).endswith("13 partitions, 29 segments, 17708 bytes, in 1 tasks")
     found = audit(spark, str(KAFKA), on_progress=progress.append, now_ms=0)
     here = Audit([str(KAFKA)]).report(now_ms=0)
     here.seconds = found.seconds
