@@ -177,8 +177,7 @@ class Facts:
         for name in ("keys", "values", "create", "append", "numbered", "transactional"):
             getattr(self, name).add(getattr(other, name))
         add_up(self, other, _COUNTS)
-        self.first_offset = _least(self.first_offset, other.first_offset)
-        self.end_offset = _most(self.end_offset, other.end_offset)
+        self.add_range(other.first_offset, other.end_offset)
         self.largest_entry_bytes = max(self.largest_entry_bytes, other.largest_entry_bytes)
         self.producers |= other.producers
         self.damage = sorted(self.damage + other.damage)[:DAMAGED_MAX]
@@ -190,7 +189,7 @@ class Facts:
         if len(self.damage) > 2 * DAMAGED_MAX:
             self.damage = sorted(self.damage)[:DAMAGED_MAX]
 
-    def add_range(self, first: int, end: int) -> None:
+    def add_range(self, first: int | None, end: int | None) -> None:
         """Adds entries with offsets from `first` (inclusive) to `end` (exclusive)."""
         self.first_offset = _least(self.first_offset, first)
         self.end_offset = _most(self.end_offset, end)

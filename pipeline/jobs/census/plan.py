@@ -1,7 +1,6 @@
 """The plan of a census: the segments of the chosen partitions, large ones in parts.
 
-Owns the plan, which is made from names, sizes, indexes and the entries that the index points to; a wrong index cannot
-cause wrong parts.
+Owns the plan, made from names, sizes, indexes and the entries they point to; a wrong index causes no wrong parts.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from ....protocol.text import moment, plural, table, visible
 from ....storage.log_dir import readiness
 from ...objects.places import is_url
 from ..report import Report, total
-from .facts import Amount, Damaged, Facts, Sizes, Times
+from .facts import Amount, Damaged, Facts, Sizes, Times, merge
 from .plan import Plan, SegmentPiece
 
 NOTES_MAX = 20  # notes of one topic in the text
@@ -59,8 +59,7 @@ class PartitionCensus:
 
 @dataclass(slots=True)
 class TopicCensus:
-    """The counts of a topic. `configs` are its own ones, None if unknown. `notes` name what was not counted, or counted
-    twice."""
+    """The counts of a topic. `configs`: its own, None if unknown. `notes`: what was not counted, or counted twice."""
 
     topic: str
     partitions: list[PartitionCensus]
@@ -157,20 +156,15 @@ def report(plan: Plan, counted: Iterable[tuple[SegmentPiece, Facts]], seconds: f
     topics: list[TopicCensus] = []
     total = Facts()
     for name, partitions in sorted(by_topic.items()):
-        facts = Facts()
-        for partition in partitions:
-            facts.add(partition.facts)
+        facts = merge(partition.facts for partition in partitions)
         if name != METADATA_TOPIC:
             total.add(facts)
         configs = None if plan.configs is None else plan.configs.get(name, {})
         amounts = [
             readiness.Amount(*key, amount.records, amount.bytes) for key, amount in sorted(facts.formats.items())
         ]
-        topics.append(
-            TopicCensus(
-                name, partitions, facts, configs, readiness.of_topic(amounts, configs), list(_notes(facts, partitions))
-            )
-        )
+        on_4_0, notes = readiness.of_topic(amounts, configs), list(_notes(facts, partitions))
+        topics.append(TopicCensus(name, partitions, facts, configs, on_4_0, notes))
     old_in = plan.paths if any(magic < 2 for magic, _ in total.formats) else []
     directories = [path for path in old_in if not is_url(path)]
     in_stores = len(directories) < len(old_in)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -68,8 +68,8 @@ class Check:
 
 @dataclass(slots=True)
 class Outcome:
-    """The counts of a check: records of the log, rows of the export, and what differs; `described` are the first
-    differences, with their offsets."""
+    """The counts of a check: records of the log, rows of the export, and what differs; `described` are differences with
+    their offsets, of a finished check the first ones."""
 
     records: int = 0
     rows: int = 0
@@ -79,7 +79,7 @@ class Outcome:
     changed: int = 0
     deleted: int = 0
     unreadable: int = 0
-    described: tuple[tuple[int, str], ...] = ()
+    described: list[tuple[int, str]] = field(default_factory=list)
 
     @property
     def differences(self) -> int:
@@ -89,20 +89,19 @@ class Outcome:
 def compare(check: Check) -> Outcome:
     """Does the work. Raises ReadError for the log; a file that cannot be read is a difference."""
     found = Outcome()
-    described: list[tuple[int, str]] = []
-    rows = _rows_of(check, found, described)
+    rows = _rows_of(check, found)
     found.rows = rows.num_rows
     offsets = _numbers(rows, "offset")
     if check.kind == "deleted":
         found.deleted = rows.num_rows
     elif check.kind == "beyond":
         found.extra = rows.num_rows
-        described += [(int(offset), "not among the exported offsets") for offset in offsets[:SHOWN]]
+        found.described += [(int(offset), "not among the exported offsets") for offset in offsets[:SHOWN]]
     else:
         records = _records_of(check)
         found.records = records.num_rows
-        _compare(check, records, rows, found, described)
-    found.described = tuple(sorted(described)[:SHOWN])
+        _compare(check, records, rows, found)
+    found.described = sorted(found.described)[:SHOWN]
     return found
 
 
@@ -116,7 +115,7 @@ def _records_of(check: Check) -> pa.Table:
     return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
 
 
-def _rows_of(check: Check, found: Outcome, described: list[tuple[int, str]]) -> pa.Table:
+def _rows_of(check: Check, found: Outcome) -> pa.Table:
     """Returns the rows of the range, by offset, with the columns of the log and the day of their files."""
     fields = [pa.field("timestamp", pa.int64()) if one.name == "timestamp" else one for one in layout.SCHEMA]
     schema = pa.schema([*fields, pa.field(_DAY, pa.int64())])
@@ -127,7 +126,7 @@ def _rows_of(check: Check, found: Outcome, described: list[tuple[int, str]]) -> 
         except _UNREADABLE as error:
             found.unreadable += 1
             why = " ".join(str(error).split())[:200]
-            described.append((check.start, f"{os.path.basename(file.path)} cannot be read: {why}"))
+            found.described.append((check.start, f"{os.path.basename(file.path)} cannot be read: {why}"))
     table = pa.concat_tables(parts)
     return table.take(pc.sort_indices(table, sort_keys=[("offset", "ascending")])).combine_chunks()
 
@@ -164,7 +163,7 @@ def _numbers(table: pa.Table, name: str) -> Int64s:
 # -- comparison
 
 
-def _compare(check: Check, log: pa.Table, rows: pa.Table, found: Outcome, described: list[tuple[int, str]]) -> None:
+def _compare(check: Check, log: pa.Table, rows: pa.Table, found: Outcome) -> None:
     ours, theirs = _numbers(log, "offset"), _numbers(rows, "offset")
     first_of = np.ones(theirs.size, bool)
     first_of[1:] = np.diff(theirs) != 0
@@ -177,16 +176,14 @@ def _compare(check: Check, log: pa.Table, rows: pa.Table, found: Outcome, descri
         extra = extra[:0]
     found.extra = extra.size
     for offsets, text in ((missing, "not in the export"), (extra, "not in the log"), (repeated, "repeated")):
-        described += [(int(offset), text) for offset in offsets[:SHOWN]]
+        found.described += [(int(offset), text) for offset in offsets[:SHOWN]]
     both = np.intersect1d(ours, theirs)
     log = log.take(pa.array(np.searchsorted(ours, both))).combine_chunks()
     rows = rows.take(pa.array(np.searchsorted(theirs, both))).combine_chunks()
-    _compare_values(check, both, log, rows, found, described)
+    _compare_values(check, both, log, rows, found)
 
 
-def _compare_values(
-    check: Check, offsets: Int64s, log: pa.Table, rows: pa.Table, found: Outcome, described: list[tuple[int, str]]
-) -> None:
+def _compare_values(check: Check, offsets: Int64s, log: pa.Table, rows: pa.Table, found: Outcome) -> None:
     times = _numbers(log, EXACT_TIME.name)
     days = layout.days(times)
     if check.clamped:
@@ -206,7 +203,7 @@ def _compare_values(
                 pair = str(times[row]), str(rows.column(name)[row].as_py())
             else:
                 pair = _shown(log.column(name)[row].as_py()), _shown(rows.column(name)[row].as_py())
-            described.append((int(offsets[row]), f"{name} is {pair[0]} in the log, {pair[1]} in the export"))
+            found.described.append((int(offsets[row]), f"{name} is {pair[0]} in the log, {pair[1]} in the export"))
 
 
 def _unequal(ours: Any, theirs: Any) -> Any:

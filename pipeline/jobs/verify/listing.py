@@ -20,8 +20,7 @@ from ..iceberg_catalog import CatalogTable, data_files, of_objects
 
 
 class TableFile(NamedTuple):
-    """A file with rows of one partition and day (`layout.NO_DAY`: none). `first` and `last` are bounds of its offsets,
-    None if unknown."""
+    """A file with rows of one partition and day (`layout.NO_DAY`: none), and bounds of its offsets, None if unknown."""
 
     path: str
     topic: str
@@ -51,8 +50,7 @@ def listed(
 
 
 def problems(root: str, settings: Settings, files: Iterable[TableFile], place: Place | None = None) -> Iterator[str]:
-    """Yields the differences between the manifest and the files. Those of a table may be others than in the manifest,
-    with the same rows."""
+    """Yields differences between the manifest and the files; those of a table may be others, with the same rows."""
     there = {file.path.removeprefix(f"{root}/") for file in files}
     sizes = _sizes(root, there) if place is None else dict(_objects(root, place))
     if settings.format != "parquet":
