@@ -51,8 +51,7 @@ class Report:
 
 
 class Verification:
-    """One verification of a data directory. Raises StorageError if the path is not a data directory, or cannot be
-    read."""
+    """One verification of a data directory. Raises StorageError if the path is none, or cannot be read."""
 
     def __init__(
         self,

@@ -78,16 +78,12 @@ class _Entries:
 
 
 class OffsetEntries(_Entries):
-    """`.index`: (relative offset, position). The entry of a set of batches appended together may have the last offset
-    of the set."""
+    """`.index`: (relative offset, position). The entry of batches appended together may have the last offset of all."""
 
     layout = OFFSET_ENTRY
-
-    def __init__(self, path: str, source: inspect.FileSource | None, base_offset: int, may_have_zeros: bool) -> None:
-        self.indexed = -1  # the position of the last entry that agrees with the log
-        self._owed = -1  # an offset that a later batch must end with
-        self._last = -1
-        super().__init__(path, source, base_offset, may_have_zeros)
+    indexed = -1  # the position of the last entry that agrees with the log
+    _owed = -1  # an offset that a later batch must end with
+    _last = -1
 
     def take(self, position: int, last_offset: int) -> None:
         """Compares with the next entry of the log."""
@@ -135,12 +131,9 @@ class TimeEntries(_Entries):
     """`.timeindex`: (largest timestamp so far, relative offset of the batch with it)."""
 
     layout = TIME_ENTRY
-
-    def __init__(self, path: str, source: inspect.FileSource | None, base_offset: int, may_have_zeros: bool) -> None:
-        self._largest_ms = self._last_ms = -1
-        self.taken = 0  # entries that agree with the log
-        self._passed_over = False
-        super().__init__(path, source, base_offset, may_have_zeros)
+    taken = 0  # entries that agree with the log
+    _largest_ms = _last_ms = -1
+    _passed_over = False
 
     def take(self, header: BatchHeader) -> None:
         """Compares with the next entry of the log."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -23,7 +23,6 @@ from ..producers import snapshot, txn_index
 from ..producers.producer_state import Producer, advance
 from ..producers.txn_index import AbortedTransaction, Marker
 from ..segments.segment import LOG_SUFFIX
-from .epochs import EpochOrder, epoch_problems
 from .facts import Bad, Circumstances, End, EpochStretch, Event, Finding, First, Run, SegmentTask, SnapshotDue
 from .segment import segment_events
 
@@ -50,10 +49,48 @@ def _shown(entry: AbortedTransaction) -> str:
     return f"producer {entry.producer_id}, {offsets}"
 
 
+class _EpochOrder:
+    """Checks that the leader epochs of a log do not fall. An epoch lies outside the CRC, so a single one may be wrong.
+
+    Where the epoch falls, one entry is reported: a single entry with a higher epoch than both its neighbours, if there
+    is one; otherwise the first entry of the lower epoch.
+    """
+
+    def __init__(self) -> None:
+        self._before: int | None = None  # the epoch before that of `_last`
+        self._last: tuple[str, EpochStretch] | None = None
+
+    def take(self, file: str, stretch: EpochStretch) -> Iterator[Finding]:
+        """Adds a stretch and yields its faults."""
+        epoch = stretch.epoch
+        if epoch is None or epoch < 0:  # old messages have none, nor have batches converted from them
+            if epoch is None:
+                self._last = self._before = None
+            return
+        if self._last is not None:
+            last_file, last = self._last
+            assert last.epoch is not None
+            if epoch == last.epoch:
+                self._last = (last_file, last._replace(entries=last.entries + stretch.entries))
+                return
+            if epoch < last.epoch:
+                if last.entries == 1 and self._before is not None and epoch >= self._before:
+                    what = f"leader epoch {last.epoch} between entries of {self._before} and {epoch}"
+                    yield Finding(last_file, last.position, last.offset, what)
+                    self._last = (file, stretch)
+                    return
+                what = f"leader epoch {epoch} does not follow those before it, up to {last.epoch}"
+                yield Finding(file, stretch.position, stretch.offset, what)
+                self._last, self._before = (file, stretch), None
+                return
+            self._before = last.epoch
+        self._last = (file, stretch)
+
+
 @dataclass
 class Walk:
     """One check of a partition. Call `findings()` and use it to its end. If another process reads the segments, call
-    `leftovers()`, then `take()` for each segment in order, then `finish()`. The results are in these fields:
+    `leftovers()`, then `step()` for each event of the segments in order, then `finish()`. Its results:
 
     bad_at: segment number and byte position of the first bad entry.
     end_offset: the offset after the last sound entry before `bad_at`.
@@ -91,7 +128,7 @@ class Walk:
         self._snapshots = offsets_in(self.names, snapshot.SUFFIX)
         self._label = os.path.basename(self.folder.path)
         self._swapping = any(name.endswith(".log.swap") for name in self.names)
-        self._epoch_order = EpochOrder()
+        self._epoch_order = _EpochOrder()
         segments = self.folder.segments
         if segments:
             self.first_offset = self.end_offset = segments[0].base_offset
@@ -103,7 +140,8 @@ class Walk:
         """Yields all findings, segment by segment. Raises StorageError if a file cannot be read."""
         yield from self.leftovers()
         for number, task in enumerate(self.tasks()):
-            yield from self.take(number, segment_events(task, self.files))
+            for event in segment_events(task, self.files):
+                yield from self.step(number, event)
         yield from self.finish()
 
     def tasks(self) -> list[SegmentTask]:
@@ -131,13 +169,8 @@ class Walk:
                 what = "an index without a log; the next start on the directory removes it"
                 yield Finding(f"{self._label}/{name}", None, None, what, False, "leftover")
 
-    def take(self, number: int, events: Iterable[Event]) -> Iterator[Finding]:
-        """Adds a segment; reads its snapshots and transaction index."""
-        for event in events:
-            yield from self.step(number, event)
-
     def step(self, number: int, event: Event) -> Iterator[Finding]:
-        """Adds one event of a segment."""
+        """Adds one event of a segment; reads the segment's snapshots and transaction index."""
         segment = self.folder.segments[number]
         if isinstance(event, Run):
             self._replay(event)
@@ -188,20 +221,17 @@ class Walk:
         self.holes += end.holes
         self._doubt = max(self._doubt, end.doubt)
         self._has_gaps = self._has_gaps or end.doubt > segment.base_offset
-        if self.bad_at is None or self.bad_at[0] == number:
-            self.end_offset = max(self.end_offset, end.sound_end) if self._holds(number, end) else self.end_offset
+        is_last = number + 1 == len(self.folder.segments)
+        # The end of a segment is valid if it has entries before the first bad one, or is empty and last.
+        is_valid = end.sound_end > segment.base_offset or (is_last and not end.entries)
+        if is_valid and (self.bad_at is None or self.bad_at[0] == number):
+            self.end_offset = max(self.end_offset, end.sound_end)
         if end.entries or end.is_cut or end.end_offset is None:
             self._expected = end.end_offset
-        elif self._expected is not None and number + 1 == len(self.folder.segments):
+        elif self._expected is not None and is_last:
             self._expected = max(self._expected, segment.base_offset)
         if not end.is_cut:
             yield from self._transactions(segment.path.removesuffix(LOG_SUFFIX) + txn_index.SUFFIX, end.bad)
-
-    def _holds(self, number: int, end: End) -> bool:
-        """Returns whether the end of a segment is valid: it has entries before the first bad one, or is empty and
-        last."""
-        is_last = number + 1 == len(self.folder.segments)
-        return end.sound_end > self.folder.segments[number].base_offset or (is_last and not end.entries)
 
     def _name(self, path: str) -> str:
         return f"{self._label}/{os.path.basename(path)}"
@@ -214,10 +244,9 @@ class Walk:
 
     def _stretch(self, number: int, segment: inspect.SegmentFile, stretch: EpochStretch) -> Iterator[Finding]:
         """Adds entries of one leader epoch."""
-        name = self._name(segment.path)
-        for place, what in self._epoch_order.take(name, stretch):
-            self._bad(number, place[1])
-            yield Finding(place[0], place[1], place[2], what)
+        for finding in self._epoch_order.take(self._name(segment.path), stretch):
+            self._bad(number, finding.byte or 0)
+            yield finding
         if self.bad_at is not None:
             return
         epoch = stretch.epoch
@@ -303,8 +332,7 @@ class Walk:
             yield Finding(name, None, first.last_offset, what, True, "transactions")
 
     def _wrong_entry(self, path: str, bad: Sequence[tuple[int, int | None]]) -> tuple[int, int | None, str] | None:
-        """Removes the entries of the file from the known aborts of the segment; returns (byte, offset, description) of
-        a fault."""
+        """Removes its entries from the known aborts of the segment; returns (byte, offset, description) of a fault."""
         last = -1
         with inspect.FileSource.if_exists(path, self.files) as source:
             if source is None:
@@ -363,7 +391,7 @@ class Walk:
             return
         loose = self._has_gaps or not self.circumstances.clean
         first = max(self.first_offset, self.circumstances.log_start_offset)
-        for what in epoch_problems(stored, self.epochs, (first, self.end_offset), loose):
+        for what in _epoch_problems(stored, self.epochs, (first, self.end_offset), loose):
             yield Finding(name, None, None, what, True, "epochs")
 
 
@@ -410,3 +438,25 @@ def _contradiction(known: Producer, replayed: Producer | None, first_offset: int
     ):
         return f"a transaction from {first}, by the log from {by_log_first}"
     return None
+
+
+def _epoch_problems(
+    stored: list[tuple[int, int]], found: list[tuple[int, int]], offsets: tuple[int, int], loose: bool
+) -> Iterator[str]:
+    """Yields the differences between the epoch checkpoint (`stored`) and the batches, from the log start to its end.
+
+    `loose`: a cleaner may have removed an epoch's first batches, or all its batches, or the file may lag. Of the epochs
+    below the log start Kafka keeps one, with the log start of that time as its start offset.
+    """
+    first, end = offsets
+    starts = dict(stored)
+    for number, (epoch, start) in enumerate(found):
+        by_file = starts.pop(epoch, None)
+        if by_file is None:
+            if not loose and (number + 1 == len(found) or found[number + 1][1] > first):
+                yield f"epoch {epoch}, which begins at {start}, is missing"
+        elif not (loose or start <= by_file <= max(start, first) or (by_file < start and number == 0)):
+            yield f"epoch {epoch} begins at {by_file}, by the log at {start}"
+    for epoch, start in starts.items():
+        if first < start < end and found and not loose and start > found[0][1]:
+            yield f"no batch of epoch {epoch} at {start}"

@@ -7,6 +7,8 @@ those of other producers, since they begin no transaction.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...protocol.records.batch import BatchHeader
 from .. import inspect
 from ..producers import txn_index
@@ -16,35 +18,23 @@ from .facts import NO_MARKER, OTHER_CONTROL, Events, Run
 _MAX_SEQUENCE = SEQUENCE_SPACE - 1
 
 
+@dataclass(slots=True)
 class _Known:
-    """A producer in this segment: its epoch, the newest and the last sequence, and the open run.
+    """A producer in this segment: its last batch with the sequence, the newest sequence, and the open run.
 
     `is_again`: the last batch repeats earlier sequences, so the following ones may be repeats too.
     """
 
-    __slots__ = (
-        "count",
-        "epoch",
-        "first",
-        "is_again",
-        "last",
-        "last_header",
-        "missing",
-        "newest",
-        "position",
-        "records",
-        "transactional",
-    )
-
-    def __init__(self, header: BatchHeader, is_again: bool, newest: int) -> None:
-        self.epoch = header.producer_epoch
-        self.transactional = header.is_transactional
-        self.last = header.last_sequence
-        self.newest = newest
-        self.is_again = is_again
-        self.first: BatchHeader | None = None
-        self.last_header = header
-        self.count = self.records = self.position = self.missing = 0
+    last_header: BatchHeader
+    epoch: int
+    last: int
+    newest: int
+    is_again: bool
+    first: BatchHeader | None = None
+    count: int = 0
+    records: int = 0
+    position: int = 0
+    missing: int = 0
 
     def run(self) -> Run:
         """Returns the open run, which must exist."""
@@ -85,7 +75,7 @@ class OpenRuns:
                 follows = first == (known.last + 1) & _MAX_SEQUENCE and not (known.is_again and first == following)
                 is_again = known.is_again if follows else first != following and at_or_below(first, known.newest)
                 newest = known.newest if at_or_below(newest, known.newest) else newest
-            follows = follows and known.transactional == header.is_transactional
+            follows = follows and known.last_header.is_transactional == header.is_transactional
             if follows:
                 if known.first is None:
                     known.first, known.position, known.missing = header, found.position, missing
@@ -96,7 +86,7 @@ class OpenRuns:
                 return
         if known is not None and known.first is not None:
             yield known.run()
-        self._known[header.producer_id] = _Known(header, is_again, newest)
+        self._known[header.producer_id] = _Known(header, header.producer_epoch, header.last_sequence, newest, is_again)
         yield _run(found.position, header, header, 1, header.record_count, missing)
 
 

@@ -1,8 +1,6 @@
-"""Repairs the faults that a verification finds in a data directory, or in one partition of it, with a backup of all
-bytes.
+"""Repairs the faults that a verification finds in a data directory, or in one partition, with a backup of all bytes.
 
-The log decides: only entries that must go are removed from it (see `repair_log`), all else is rebuilt from it or
-removed:
+The log decides: only entries that must go are removed from it (see `repair_log`), all else is rebuilt or removed:
 
 1. The clean shutdown marker is renamed before the first change and never restored: the next start recovers from the
   recovery points. The other name records that the directory was clean, for a repair that resumes after a crash. In a
@@ -40,11 +38,11 @@ from ..io.undo_journal import Backup, SavingFiles
 from ..log.retention import epochs_from
 from ..producers import txn_index
 from ..producers.txn_index import AbortedTransaction
-from ..segments.segment import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment, file_name
+from ..segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment, file_name
 from .directory import REPAIRING, MayHaveGaps, commonest, properties_findings
 from .internal_records import INTERNAL_TOPICS
 from .partition import LEFTOVERS, Circumstances, Finding, Walk, agrees
-from .repair_log import apply_plan, plan_log
+from .repair_log import Planner, apply_plan, remove_segments
 
 _LINE = re.compile(r"([a-zA-Z0-9._-]{1,249}) (0|[1-9][0-9]{0,9}) (0|[1-9][0-9]{0,18})")
 _ROUNDS_MAX = 8  # each one mends something, or is the last
@@ -173,8 +171,9 @@ class Repair:
                     continue
                 self._unknown_ends.discard(key)
                 return
-            walk, findings = self._walk(folder, key, log_start)
-            findings = [one for one in findings if one.part != "leftover"]
+            circumstances = Circumstances(self.was_clean, self._gaps(key), False, log_start)
+            walk = Walk(folder, self._files.list(path), circumstances, self._files)
+            findings = [one for one in walk.findings() if one.part != "leftover"]
             reached = not findings and self._must_be_empty(key, walk.end_offset)
             if not findings and not reached:
                 self._ends[key] = walk.end_offset
@@ -220,11 +219,6 @@ class Repair:
         by_cleaner = cleaned is None or key in cleaned  # a malformed checkpoint may have contained the partition
         return by_cleaner or key[0] in INTERNAL_TOPICS or self._options.may_have_gaps(key[0])
 
-    def _walk(self, folder: inspect.PartitionFolder, key: TopicPartition, log_start: int) -> tuple[Walk, list[Finding]]:
-        circumstances = Circumstances(self.was_clean, self._gaps(key), False, log_start)
-        walk = Walk(folder, self._files.list(folder.path), circumstances, self._files)
-        return walk, list(walk.findings())
-
     def _mend(self, folder: inspect.PartitionFolder, walk: Walk, findings: list[Finding]) -> Iterator[Step]:
         """Repairs the log, or if it is sound the files derived from it."""
         if any(finding.part == "log" for finding in findings):
@@ -253,7 +247,7 @@ class Repair:
 
     def _mend_log(self, folder: inspect.PartitionFolder, findings: list[Finding]) -> Iterator[Step]:
         key = (folder.topic, folder.partition)
-        plan = plan_log(self._files, folder, gaps=self._gaps(key), keep=self._options.keep_sound)
+        plan = Planner(self._files, folder, gaps=self._gaps(key), keep=self._options.keep_sound).plan()
         if plan.is_empty():
             for finding in findings:
                 yield Step(finding, "cannot be mended", False)
@@ -268,9 +262,9 @@ class Repair:
             noted.add(finding)
             reasons.append(f"{finding.what}: {does}")
             yield self._step(finding, does)
-        if plan.lost_bytes and not self._options.keep_sound:
-            kept = plan_log(self._files, folder, gaps=self._gaps(key), keep=True).kept_entries - plan.kept_entries
-            if kept > 0:
+        if plan.loses_bytes and not self._options.keep_sound:
+            other = Planner(self._files, folder, gaps=self._gaps(key), keep=True).plan()
+            if (kept := other.kept_entries - plan.kept_entries) > 0:
                 what = f"{kept} sound batches or messages follow the damage"
                 finding = Finding(label, None, None, what, False)
                 yield self._step(finding, "remove them as well, as a recovery does; --skip keeps them")
@@ -298,8 +292,7 @@ class Repair:
                 write_atomically(self._saving, name, made[name])
 
     def _make_transactions(self, folder: inspect.PartitionFolder, walk: Walk, path: str) -> None:
-        """Rebuilds the file from the markers; for a transaction whose start the log no longer contains, from the old
-        file."""
+        """Rebuilds the file from the markers; a transaction whose start the log lacks is taken from the old file."""
         stored: dict[tuple[int, int], AbortedTransaction] = {}
         for version, *fields in txn_index.ENTRY.iter_unpack(txn_index.read_whole(self._files, path)):
             entry = AbortedTransaction(*fields)
@@ -329,11 +322,7 @@ class Repair:
         label = os.path.basename(folder.path)
         finding = Finding(label, None, walk.end_offset, f"the log ends before its start {log_start}")
         yield self._step(finding, "remove all segments, whose records were deleted, and continue at the log start")
-        for segment in reversed(folder.segments):
-            stem = segment.path.removesuffix(LOG_SUFFIX)
-            for suffix in (txn_index.SUFFIX, *SUFFIXES[::-1]):
-                if self._files.exists(stem + suffix):
-                    self._saving.remove(stem + suffix)
+        remove_segments(self._saving, folder.segments, self._files.list(folder.path))
         self._saving.open(os.path.join(folder.path, file_name(log_start)), create=True).close()
 
     # -- topic ids
@@ -357,27 +346,22 @@ class Repair:
                 continue
             counted = ids.get(folder.topic, Counter()).most_common(2)
             finding = Finding(f"{label}/{FILE_NAME}", 0, None, what, True, "identity")
+            true = self._options.topic_ids.get(folder.topic)
             if topic_id not in (None, ZERO_UUID):
-                true = self._options.topic_ids.get(folder.topic)
                 if topic_id != (commonest(ids[folder.topic]) if true is None else true):
                     # the records may be those of a deleted topic
                     other = "that of the topic's other partitions" if true is None else "that of the metadata log"
                     finding = finding._replace(what=f"another topic id than {other}")
-                    yield Step(
-                        finding,
-                        "cannot be mended: remove the folder, or only this file if the records are the topic's",
-                        False,
-                    )
+                    does = "cannot be mended: remove the folder, or only this file if the records are the topic's"
+                    yield Step(finding, does, False)
                 continue
-            true = self._options.topic_ids.get(folder.topic)
             if true is None and counted and (len(counted) == 1 or counted[0][1] > counted[1][1]):
                 true = counted[0][0]
             if true is not None:
                 yield self._step(finding, "write the topic's id")
                 write_topic_id(self._saving, folder.path, true)
-            elif (
-                topic_id is None or self.was_clean
-            ):  # a power loss leaves an empty file, and the metadata log has the id
+            elif topic_id is None or self.was_clean:
+                # A power loss leaves an empty file, and the metadata log has the id.
                 yield Step(finding, "cannot be mended: the topic's id is unknown", False)
 
     # -- checkpoints

@@ -47,10 +47,6 @@ class Edit:
     patches: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])
     inserts: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])  # before a position
 
-    @property
-    def dropped_bytes(self) -> int:
-        return sum(end - start for start, end in self.drops)
-
     def parts(self) -> list[Part]:
         """Returns the parts of the new file."""
         changes: list[tuple[int, int, bytes]] = [
@@ -86,26 +82,26 @@ class LogPlan:
     kept_entries: int = 0
 
     @property
-    def lost_bytes(self) -> int:
-        return sum(edit.dropped_bytes for edit in self.edits) + sum(segment.size_bytes for segment in self.removed)
+    def loses_bytes(self) -> bool:
+        return bool(self.removed) or any(edit.drops for edit in self.edits)
 
     def is_empty(self) -> bool:
         return not (self.removed or any(edit.drops or edit.patches or edit.inserts for edit in self.edits))
 
 
-def plan_log(files: Files, folder: inspect.PartitionFolder, *, gaps: bool, keep: bool) -> LogPlan:
-    """Plans the repair of a partition's segments. `gaps`: offsets may be missing. Raises StorageError, OSError."""
-    return _Planner(files, folder, gaps, keep).plan()
+def remove_segments(saving: SavingFiles, segments: Sequence[inspect.SegmentFile], names: Sequence[str]) -> None:
+    """Removes these segments of a folder with files of these names, the newest first. Raises OSError."""
+    for segment in reversed(segments):
+        stem = segment.path.removesuffix(".log")
+        for suffix in (txn_index.SUFFIX, *SUFFIXES[::-1]):  # the log last, as a recovery does
+            if os.path.basename(stem) + suffix in names:
+                saving.remove(stem + suffix)
 
 
 def apply_plan(saving: SavingFiles, plan: LogPlan, names: Sequence[str]) -> None:
     """Applies a plan in a folder with files of these names. After an interruption at any point, a new plan leads to the
     same end. Raises OSError."""
-    for segment in reversed(plan.removed):
-        stem = segment.path.removesuffix(".log")
-        for suffix in (txn_index.SUFFIX, *SUFFIXES[::-1]):  # the log last, as a recovery does
-            if os.path.basename(stem) + suffix in names:
-                saving.remove(stem + suffix)
+    remove_segments(saving, plan.removed, names)
     if plan.removed:
         saving.sync_directory(os.path.dirname(plan.removed[0].path))
     for edit in plan.edits:
@@ -129,8 +125,10 @@ class _Run:
     before: int | None
 
 
-class _Planner:
-    def __init__(self, files: Files, folder: inspect.PartitionFolder, gaps: bool, keep: bool) -> None:
+class Planner:
+    """Plans the repair of a partition's segments. `gaps`: offsets may be missing."""
+
+    def __init__(self, files: Files, folder: inspect.PartitionFolder, *, gaps: bool, keep: bool) -> None:
         self._files = files
         self._gaps = gaps
         self._keep = keep
@@ -143,6 +141,7 @@ class _Planner:
         self._made_hole = False  # the end of the last segment was dropped
 
     def plan(self) -> LogPlan:
+        """Returns the plan; called once. Raises StorageError, OSError."""
         number = 0
         while number < len(self._segments):
             if number and not self._joins(number):
@@ -196,8 +195,7 @@ class _Planner:
         return True
 
     def _stretch(self, number: int, edit: Edit, source: inspect.Source, position: int) -> int | None:
-        """Checks entries up to one that is not sound; returns the position to resume from, None at the end, -1 if the
-        log ends here."""
+        """Checks entries up to a bad one; returns where to resume, None at the end, -1 if the log ends here."""
         for found in inspect.entries(source, position=position):
             if isinstance(found, inspect.Damage):
                 return self._skip(number, edit, source, found.position, found.position + 1)
@@ -340,8 +338,7 @@ class _Planner:
         return follower.position
 
     def _next_start(self, number: int, source: inspect.Source, found: inspect.BatchFacts) -> int:
-        """Returns where to look for the next sound entry. A size is trusted if the CRC covers it, or if it leads to a
-        sound entry."""
+        """Returns where to look for a sound entry. A size is trusted if the CRC covers it, or a sound entry follows."""
         after = found.position + found.size_bytes
         leads = after >= source.size or sound_at(source, after, self._place(number)._replace(epoch=0)) is not None
         return after if found.crc_ok or leads else found.position + 1
