@@ -14,8 +14,7 @@ renames the next start finds it there.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ...protocol.internal_records.metadata_values import TOPIC as METADATA_TOPIC
 from ...storage.errors import StorageError
@@ -30,9 +29,6 @@ from ..releases.profiles import METADATA_VERSION
 from ..replica.log_dirs import LogDirs
 from .features import first_records
 from .log import is_foreign
-
-if TYPE_CHECKING:
-    from .adopted_data import Adopted
 
 METADATA_ELSEWHERE = ".ottla-metadata-elsewhere"  # file with the id of the directory that has the metadata log
 
@@ -77,7 +73,17 @@ def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid:
         logs.begin_metadata(prepared, holder)
     except OSError as error:
         raise StorageError(f"cannot take over the data of another Kafka: {error}") from error
-    _log_summary(adopted, sorted(topic.name for topic in adopted.topics if topic.configs == adopted_data.RETENTION_OFF))
+    logger = get_logger()
+    for topic, index in adopted.holes:
+        logger.warning("partition found in no data directory, starts empty", partition=f"{topic}-{index}")
+    if kept := sorted(topic.name for topic in adopted.topics if topic.configs == adopted_data.RETENTION_OFF):
+        logger.warning("topic configs unknown, retention turned off", topics=kept)
+    logger.info(
+        "data of another Kafka taken over",
+        topics=len(adopted.topics),
+        partitions=sum(len(topic.partitions) for topic in adopted.topics),
+        next_producer_id=adopted.next_producer_id,
+    )
 
 
 def mark_others(files: Files, logs: LogDirs) -> None:
@@ -123,17 +129,3 @@ def _foreign_metadata(files: Files, logs: LogDirs) -> tuple[DataDirectory, str] 
             if aside_of(name) == (f"{METADATA_TOPIC}-0", "stray") and is_foreign(files, path):
                 return log_dir, path
     return None
-
-
-def _log_summary(adopted: Adopted, kept: Sequence[str]) -> None:
-    logger = get_logger()
-    for topic, index in adopted.holes:
-        logger.warning("partition found in no data directory, starts empty", partition=f"{topic}-{index}")
-    if kept:
-        logger.warning("topic configs unknown, retention turned off", topics=kept)
-    logger.info(
-        "data of another Kafka taken over",
-        topics=len(adopted.topics),
-        partitions=sum(len(topic.partitions) for topic in adopted.topics),
-        next_producer_id=adopted.next_producer_id,
-    )
