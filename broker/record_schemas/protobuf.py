@@ -74,14 +74,14 @@ class ProtobufDecoder:
         check_size(data)
         schema_id = schema_id_of(data)
         if schema_id is None:  # no message begins with a 0: that would be field number 0
-            return self._decoded(self._class, data, "")
+            return self._decoded(self._class, data, [])
         indexes, position = _indexes(data, PREFIX_BYTES)
         kind = self._class
         if not self._is_named:
             kind = self._class_of(self._pool.FindMessageTypeByName(self._named(indexes)))
-        return self._decoded(kind, data[position:], f"schema id {schema_id}")
+        return self._decoded(kind, data[position:], [f"schema id {schema_id}"])
 
-    def _decoded(self, kind: Any, data: bytes, note: str) -> Decoded:
+    def _decoded(self, kind: Any, data: bytes, notes: list[str]) -> Decoded:
         from google.protobuf import json_format, message, text_format
         from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -91,7 +91,6 @@ class ProtobufDecoder:
         except message.DecodeError as error:
             raise DecodeError(f"not a {kind.DESCRIPTOR.full_name}: {error}") from error
         unknown = len(UnknownFieldSet(one))
-        notes = [note] if note else []
         if kind.DESCRIPTOR.full_name != self.name:
             notes.append(kind.DESCRIPTOR.full_name)
         if unknown:

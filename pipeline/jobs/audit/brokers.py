@@ -34,19 +34,13 @@ class BrokersPlan:
         records = dict.fromkeys((str(key) for key in self.keys), 0)
         for item, checked in found:
             records[item.label] += checked.records
-        partitions = [
-            PartitionFacts(
-                *key,
-                folder=str(key),
-                segments=0,
-                records=records[str(key)],
-                log_start_offset=self.first[key],
-                first_offset=self.first[key],
-                end_offset=self.last[key],
-            )
-            for key in self.keys
-        ]
-        return AuditReport([DirectoryAudit(self.brokers, None, partitions=partitions)], records=True, now_ms=now_ms)
+        audit = DirectoryAudit(self.brokers, None)
+        for key in self.keys:
+            start = self.first[key]
+            facts = PartitionFacts(*key, str(key), segments=0, log_start_offset=start, first_offset=start)
+            facts.records, facts.end_offset = records[str(key)], self.last[key]
+            audit.partitions.append(facts)
+        return AuditReport([audit], records=True, now_ms=now_ms)
 
 
 def plan(
