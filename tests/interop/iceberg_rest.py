@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from ottla.pipeline.backend import Selection
 from ottla.pipeline.jobs.export import commit
+from ottla.pipeline.jobs.export.commit import opener
 from ottla.pipeline.jobs.export.job import ExportSettings
-from ottla.pipeline.jobs.export.tables import opener
 from ottla.pipeline.jobs.export.value_columns import Decoding
 from ottla.pipeline.jobs.import_ import sources
 from ottla.pipeline.jobs.verify.compare import compare

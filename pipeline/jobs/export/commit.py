@@ -4,6 +4,7 @@ A group of pieces is committed in this order: `_ottla/pending.json` lists the pl
 durably; a Delta table adds the files in one transaction with the number of the document; `pending.json` is renamed into
 the manifest. Recovery from a `pending.json` removes the files that it names, unless the table has that transaction:
 then it completes the commit. So a row is in the export at most once, and a document never names a missing file.
+`ObjectCommitter` does this in an object store.
 
 Owns the folder while it is open, by a lock. All access goes through `storage.io.files.Files`.
 """
@@ -15,14 +16,21 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from ....storage.io.files import Files, Lock, SharedFiles, write_atomically
 from ...objects.places import Place, files_of
+from ..iceberg_catalog import CatalogTable
 from . import layout
-from .manifest import Commit, Exported, ExportError, Manifest, document_name, parse, paths
-from .tasks import Format, Work, Written
+from .delta import DeltaTable
+from .iceberg import IcebergTable, catalog_of
+from .manifest import Commit, Exported, ExportError, Manifest, document_name, exported_files, parse, paths
+from .tasks import Form, Format, Work, Written
+
+if TYPE_CHECKING:
+    from ...objects.files import ObjectFiles
 
 GROUP_PIECES = 64
 GROUP_FILES = 1000
@@ -45,8 +53,7 @@ class Settings:
     adds_columns: bool = field(default=False, compare=False)
 
     def to_json(self) -> bytes:
-        read: dict[str, Any] = {"version": 1, "format": self.format, "isolation": self.isolation}
-        read["decoding"] = self.decoding
+        read = {"version": 1, "format": self.format, "isolation": self.isolation, "decoding": self.decoding}
         more = {"table": self.table, "key_decoding": self.key_decoding}
         read |= {name: value for name, value in more.items() if value is not None}
         return json.dumps(read, indent=1).encode() + b"\n"
@@ -65,9 +72,8 @@ class Settings:
             raise ExportError(f"{root}/{layout.SETTINGS} has version {version}, this release supports 1")
         return there
 
-    def check(self, data: bytes, root: str) -> None:
+    def check(self, there: Settings, root: str) -> None:
         """Compares with the settings of a folder. Raises ExportError if they differ."""
-        there = Settings.parse(data, root)
         for name in ("format", "isolation", "decoding", "table", "key_decoding"):
             old, new = getattr(there, name), getattr(self, name)
             if old != new and not (name in _DECODINGS and self.adds_columns and _may_follow(old or {}, new or {})):
@@ -91,86 +97,53 @@ def _shown(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-class Table(Protocol):
-    """A table with its own list of files."""
-
-    def version(self) -> int | None:
-        """Returns the number of the last document whose files the table has, or None."""
-        ...
-
-    def add(self, commit: Commit) -> None:
-        """Adds the files of a document with its number, in one transaction."""
-        ...
-
-    def extend(self) -> None:
-        """Adds the columns that the files have and the table lacks. Raises ExportError if others differ."""
-        ...
-
-    def close(self) -> None:
-        """Releases what the table holds open."""
-        ...
+Table = DeltaTable | IcebergTable
+"""A table with its own list of files. `version()` is the number of the last document whose files it has, or None; `add`
+adds the files of a document with its number, in one transaction; `extend` adds the columns that the files have and it
+lacks, and raises ExportError if others differ."""
 
 
 class Committer:
-    """An export folder from `open` to `close`; a context manager.
+    """An export folder until `close`; a context manager. Locks the folder, creates it if necessary, and completes or
+    undoes an interrupted commit.
 
     `manifest` is the record of earlier exports. Raises ExportError for a folder in an invalid state, OSError.
     """
 
-    def __init__(self, files: Files, root: str, lock: Lock, table: Table | None) -> None:
+    def __init__(
+        self, root: str, settings: Settings, *, files: Files | None = None, table: Callable[[], Table] | None = None
+    ) -> None:
         self.root = root
         self.manifest = Manifest()
-        self._files = files
-        self._lock: Lock | None = lock
-        self.table = table
+        self.table: Table | None = None
+        self._files = files if files is not None else SharedFiles()
         self._waiting: list[tuple[Exported, tuple[str, ...]]] = []
         self._since_s: float | None = None
         self._is_broken = False
         self._durable_folders: set[str] = set()
-
-    @classmethod
-    def open(
-        cls,
-        root: str,
-        settings: Settings,
-        *,
-        files: Files | None = None,
-        table: Callable[[], Table] | None = None,
-    ) -> Committer:
-        """Locks the folder, creates it if necessary, and completes or undoes an interrupted commit."""
-        disk = files if files is not None else SharedFiles()
-        _check(root, settings, disk)
-        own = os.path.join(root, layout.OWN)
+        check(root, settings, self._files)
         for folder in (layout.MANIFEST, layout.UNFINISHED):
-            disk.make_directory(os.path.join(root, folder))
+            self._files.make_directory(self._path(folder))
         try:
-            lock = disk.lock(os.path.join(root, layout.LOCK))
+            self._lock: Lock | None = self._files.lock(self._path(layout.LOCK))
         except BlockingIOError as error:
             raise ExportError(f"{root} is in use by another export: {error.strerror}") from error
         try:
-            place = os.path.join(root, layout.SETTINGS)
-            before = settings
-            if disk.exists(place):  # it may have been created since the check
-                data = disk.read_bytes(place)
-                settings.check(data, root)
-                before = Settings.parse(data, root)
+            place, before = self._path(layout.SETTINGS), _stored(root, self._files)
+            if before is not None:  # it may have been created since the check
+                settings.check(before, root)
             else:
-                cls._write(disk, place, settings.to_json())
-            for folder in (own, root, os.path.dirname(os.path.abspath(root))):
-                disk.sync_directory(folder)
-            made = cls(disk, root, lock, table() if table is not None else None)
+                self._write(place, settings.to_json())
+            for folder in (self._path(layout.OWN), root, os.path.dirname(os.path.abspath(root))):
+                self._files.sync_directory(folder)
+            self.table = table() if table is not None else None
+            self._recover()
+            if before not in (None, settings) and self.table is not None:
+                self.table.extend()
+                write_atomically(self._files, place, settings.to_json())
         except BaseException:
-            lock.release()
+            self._release()
             raise
-        try:
-            made._recover()
-            if before != settings and made.table is not None:
-                made.table.extend()
-                write_atomically(disk, place, settings.to_json())
-        except BaseException:
-            made._release()
-            raise
-        return made
 
     def __enter__(self) -> Committer:
         return self
@@ -194,13 +167,15 @@ class Committer:
             if lock is not None:
                 lock.release()
 
-    @staticmethod
-    def _write(files: Files, path: str, data: bytes) -> None:
+    def _write(self, path: str, data: bytes) -> None:
         """Writes a small file as a whole, durably."""
-        write_atomically(files, path, data)
+        write_atomically(self._files, path, data)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.root, name)
+
+    def _document(self, number: int) -> str:
+        return self._path(f"{layout.MANIFEST}/{document_name(number)}")
 
     # -- recovery
 
@@ -277,7 +252,7 @@ class Committer:
             return
         self._is_broken = True  # until the commit succeeds: another one would overwrite the pending document
         commit = Commit(self.manifest.number + 1, tuple(one for one, _ in waiting))
-        self._write(self._files, self._path(layout.PENDING), commit.to_json())
+        self._write(self._path(layout.PENDING), commit.to_json())
         self._publish(
             [
                 (name, self._path(file.path))
@@ -307,11 +282,9 @@ class Committer:
             self._files.sync_directory(folder)
 
     def _end(self, commit: Commit) -> None:
-        folder = self._path(layout.MANIFEST)
-        place = os.path.join(folder, document_name(commit.number))
-        self._files.replace(self._path(layout.PENDING), place)
-        self._files.sync_directory(folder)
-        self._files.sync_directory(self._path(layout.OWN))
+        self._files.replace(self._path(layout.PENDING), self._document(commit.number))
+        for folder in (layout.MANIFEST, layout.OWN):
+            self._files.sync_directory(self._path(folder))
         self.manifest.take(commit)
 
     def _make(self, folder: str) -> None:
@@ -324,31 +297,128 @@ class Committer:
             self._files.sync_directory(folder)
 
 
+class ObjectCommitter(Committer):
+    """An export in an object store, which has no renames: a document decides by its creation.
+
+    A group of pieces is committed in this order: `_ottla/pending.json` is created, which must not exist; the lock is
+    renewed, which fails if another process took it over; the tasks' objects are copied to their names in the store,
+    several at the same time; a table adds them; the document of the manifest is created, which must not exist; the
+    tasks' objects and `pending.json` are deleted together. These are four requests, and one for each object.
+
+    Recovery from a `pending.json` first deletes the tasks' objects, so that a late process can copy none. Then it
+    creates the document without files: if that succeeds, the commit can no longer happen, and its objects are deleted;
+    if the document exists, the commit has happened. So both hold that hold for folders: a row is in the export at most
+    once, and a document never names a missing object, even if a process that lost its lock continues. A table has its
+    own log: there such a process is stopped by the time of its lock alone.
+    """
+
+    _sources: Sequence[str] = ()
+
+    @property
+    def _objects(self) -> ObjectFiles:
+        return cast("ObjectFiles", self._files)
+
+    def _write(self, path: str, data: bytes) -> None:
+        try:
+            self._objects.create(path, data)
+        except FileExistsError as error:
+            raise ExportError(f"{path} was written by another export: only one may run at a time") from error
+
+    def _publish(self, named: Sequence[tuple[str, str]]) -> None:
+        # The lock is still ours: so a process that takes it over finds `pending.json`.
+        self._objects.renew()
+        self._sources = [self._path(f"{layout.UNFINISHED}/{name}") for name, _ in named]
+        try:
+            self._objects.copy_all([(source, target) for source, (_, target) in zip(self._sources, named, strict=True)])
+        except FileNotFoundError as error:
+            raise ExportError(f"{error.filename}, which a task wrote, is missing: another export removed it") from error
+        self._objects.check()  # next, a table may take them
+
+    def _end(self, commit: Commit) -> None:
+        if not self._decides(commit):
+            raise ExportError(f"{self.root}: another export wrote {document_name(commit.number)} of the manifest")
+        self.manifest.take(commit)
+        self._objects.remove_all([*self._sources, self._path(layout.PENDING)])
+        self._sources = ()
+
+    def _decides(self, commit: Commit) -> bool:
+        """Creates the document, or returns False if another one has its number."""
+        try:
+            self._objects.create(self._document(commit.number), commit.to_json())
+        except FileExistsError:
+            return False
+        return True
+
+    def _sweep(self) -> None:
+        folder = self._path(layout.UNFINISHED)
+        with contextlib.suppress(FileNotFoundError):
+            self._objects.remove_all([f"{folder}/{name}" for name in self._objects.list(folder)])
+
+    # -- recovery
+
+    def _may_follow(self, number: int) -> bool:
+        return number <= self.manifest.number + 1
+
+    def _settle(self, pending: Commit, *, is_in_table: bool) -> None:
+        number = pending.number
+        if number == self.manifest.number + 1:
+            self._decides(pending if is_in_table else Commit(number, ()))
+            self.manifest = Manifest.read(self._objects, self.root)
+        document = self._document(number)
+        if parse(self._objects.read_bytes(document), document) != pending:
+            named = {file.path for _, file in exported_files(self._objects, self.root)}
+            self._objects.remove_all([self._path(path) for path in sorted(paths(pending.exported) - named)])
+        with contextlib.suppress(FileNotFoundError):
+            self._objects.remove(self._path(layout.PENDING))
+
+
+def opened(
+    root: str, settings: Settings, form: Form, catalog: CatalogTable | None = None, place: Place | None = None
+) -> Committer:
+    """Opens an export in a folder, or in a place of objects, with its table. Raises ExportError; MissingExtra."""
+    kind = Committer if place is None else ObjectCommitter
+    return kind(root, settings, files=files_of(place), table=opener(root, form, catalog, place))
+
+
+def opener(
+    root: str, form: Form, catalog: CatalogTable | None = None, place: Place | None = None
+) -> Callable[[], Table] | None:
+    """Returns the function that opens the table in a folder, or creates it; None for plain Parquet. `place`: of
+    objects."""
+    if form.format == "delta":
+        return partial(DeltaTable, root, form.schema, place)
+    if form.format == "iceberg":
+        return partial(IcebergTable, root, form.schema, catalog or catalog_of(root), place)
+    return None
+
+
+def with_columns(form: Form, table: Table | None) -> Form:
+    """Returns the form of the files for a table that is open."""
+    return replace(form, columns=table.schema) if isinstance(table, IcebergTable) else form
+
+
 def stored(root: str, place: Place | None = None) -> Settings | None:
     """Returns the settings of an earlier export into a folder, None without one. Raises ExportError, OSError."""
-    files, path = files_of(place), os.path.join(root, layout.SETTINGS)
+    return _stored(root, files_of(place))
+
+
+def _stored(root: str, files: Files) -> Settings | None:
+    path = os.path.join(root, layout.SETTINGS)
     return Settings.parse(files.read_bytes(path), root) if files.exists(path) else None
 
 
-def check(root: str, settings: Settings, files: Files | None = None) -> Manifest:
-    """Checks that a folder can be exported to with these settings, without changing anything, and returns its manifest.
-    Raises ExportError, OSError."""
-    disk = files if files is not None else SharedFiles()
-    _check(root, settings, disk)
-    return Manifest.read(disk, root)
-
-
-def _check(root: str, settings: Settings, disk: Files) -> None:
+def check(root: str, settings: Settings, files: Files) -> None:
+    """Checks that a folder can be exported to with these settings, without changing anything. Raises ExportError,
+    OSError."""
     try:
-        names = disk.list(root)
+        names = set(files.list(root))
     except FileNotFoundError:
         return
     except NotADirectoryError as error:
         raise ExportError(f"{root} is not a folder") from error
     if layout.OWN not in names and names:
         raise ExportError(f"{root} is not empty, and is not an export: name another folder")
-    place = os.path.join(root, layout.SETTINGS)
-    if disk.exists(place):
-        settings.check(disk.read_bytes(place), root)
-    elif set(names) - {layout.OWN}:
+    if (there := _stored(root, files)) is not None:
+        settings.check(there, root)
+    elif names - {layout.OWN}:
         raise ExportError(f"{root} has files, but no {layout.SETTINGS}: it is not a complete export")

@@ -20,19 +20,19 @@ from pyspark.sql import SparkSession
 
 from ....protocol.text import size as size_text
 from ...backend import Backend, OnCorrupt, Selection
+from ...objects.places import files_of
 from ...offsets import Limit
 from ...readers.files import FileBackend
 from .. import spark_tasks
 from ..iceberg_catalog import CatalogTable
 from ..spark_tasks import ProgressCallback, size_of
 from . import arguments
-from .commit import Committer, check
+from .commit import Committer, check, opened, with_columns
 from .commit import Settings as FolderSettings
 from .iceberg import catalog_of, described, widened
-from .manifest import ExportError
+from .manifest import ExportError, Manifest
 from .plan import FROM_START, TO_END, Plan, Request, plan
 from .report import ExportReport
-from .tables import opened, with_columns
 from .tasks import CODECS, FILE_BYTES, Form, Format, OnUndecodable, write
 from .value_columns import Decoding, Kind
 
@@ -168,7 +168,9 @@ def export(
     arguments.check_folder(root, settings.format, paths, has_catalog=bool(settings.catalog))
     with backend_of(source, settings.file_bytes, settings.store_conf) as backend:
         if dry_run:
-            made = plan(backend, check(root, of_folder, None if place is None else place.files()), request, root, form)
+            files = files_of(place)
+            check(root, of_folder, files)
+            made = plan(backend, Manifest.read(files, root), request, root, form)
             _report_plan(spark, made, root, on_plan, every_topic=True)
             return ExportReport(root, settings.format, made)
         catalog = settings.catalog_table(root)

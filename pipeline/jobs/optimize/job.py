@@ -22,10 +22,9 @@ from ....protocol.text import elapsed, plural, size
 from ...backend import ReadError, pattern
 from ...objects.places import Place
 from ..export import arguments
-from ..export.commit import Settings, stored
+from ..export.commit import Settings, opened, stored
 from ..export.delta import DeltaTable, file_sizes
 from ..export.manifest import ExportError
-from ..export.tables import opened
 from ..export.tasks import FILE_BYTES, Form
 from ..report import Report
 from ..spark_tasks import Progress, ProgressCallback

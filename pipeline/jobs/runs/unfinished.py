@@ -30,7 +30,6 @@ from ...objects.places import Place, is_url
 from ...readers.files.broker_lock import is_locked
 from ..export import commit, layout
 from ..export.iceberg import own_table
-from ..export.tables import opened
 from ..export.tasks import Form
 from ..import_ import staging_folder
 from ..in_place.directory_hold import OWN_SUFFIXES, held
@@ -220,7 +219,7 @@ def _remove_export(path: str, place: Place | None) -> None:
     own = own_table(path, settings.table)
     if settings.table is not None and own is None:
         raise ReadError(f"{path} is kept: its table is {settings.table}: run that export again")
-    opened(path, settings, Form(format=settings.format), own, within).close()
+    commit.opened(path, settings, Form(format=settings.format), own, within).close()
 
 
 def _remove_import(path: str) -> None:

@@ -14,11 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from ottla.pipeline.jobs.export import arguments, layout
-from ottla.pipeline.jobs.export.commit import Settings
+from ottla.pipeline.jobs.export.commit import Settings, opener, with_columns
 from ottla.pipeline.jobs.export.iceberg import IcebergTable, catalog_of, widened
 from ottla.pipeline.jobs.export.job import ExportSettings
 from ottla.pipeline.jobs.export.manifest import ExportError
-from ottla.pipeline.jobs.export.tables import opener, with_columns
 from ottla.pipeline.jobs.export.tasks import Form
 from ottla.pipeline.jobs.export.value_columns import Decoding
 from ottla.pipeline.jobs.iceberg_catalog import CatalogTable, location_of, path_of

@@ -223,7 +223,7 @@ def test_export_manifest_older_than_table_refused(source: Path) -> None:
 def test_export_tasks_run_twice_or_die(source: Path, expected: list[Row]) -> None:
     """Only the result that the driver takes becomes visible; files of other attempts are removed."""
     files = a_disk()
-    with FileBackend([str(source)]) as logs, Committer.open(ROOT, Settings(), files=files) as committer:
+    with FileBackend([str(source)]) as logs, Committer(ROOT, Settings(), files=files) as committer:
         made = plan(logs, committer.manifest, Request(Selection()), ROOT, SMALL)
         for work in made.works:
             write(work, files)  # like speculative tasks
@@ -257,7 +257,7 @@ class Dying:
 
 def test_export_files_missing_at_driver_refused(source: Path) -> None:
     files = a_disk()
-    with FileBackend([str(source)]) as logs, Committer.open(ROOT, Settings(), files=files) as committer:
+    with FileBackend([str(source)]) as logs, Committer(ROOT, Settings(), files=files) as committer:
         work, other, *_ = plan(logs, Manifest(), Request(Selection()), ROOT, SMALL).works
         elsewhere = a_disk()
         elsewhere.make_directory(f"{ROOT}/{layout.UNFINISHED}")

@@ -20,14 +20,12 @@ from pyiceberg.catalog import load_catalog
 from ottla.pipeline.cli import pipeline
 from ottla.pipeline.jobs.export import commit as committing
 from ottla.pipeline.jobs.export import layout
-from ottla.pipeline.jobs.export.commit import Settings
+from ottla.pipeline.jobs.export.commit import ObjectCommitter, Settings, opener
 from ottla.pipeline.jobs.export.delta import DeltaTable
 from ottla.pipeline.jobs.export.iceberg import catalog_of, described
 from ottla.pipeline.jobs.export.job import ExportSettings
 from ottla.pipeline.jobs.export.manifest import Commit, ExportError, exported_files
-from ottla.pipeline.jobs.export.object_commit import ObjectCommitter
 from ottla.pipeline.jobs.export.report import ExportReport
-from ottla.pipeline.jobs.export.tables import opener
 from ottla.pipeline.jobs.export.tasks import Form
 from ottla.pipeline.jobs.export.value_columns import Decoding
 from ottla.pipeline.jobs.optimize.job import OptimizeSettings, optimize
@@ -219,7 +217,7 @@ def test_export_owner_continues_after_a_recovery(
     for step in range(document - 5 if scaled(1) > 1 else document - 1, document + 1):
         files = store.files(f"recovered-{step}")
         store.reset(step)
-        store.meanwhile = lambda files=files: ObjectCommitter.open(
+        store.meanwhile = lambda files=files: ObjectCommitter(
             files.root, Settings(), files=store.files(files.root.rpartition("/")[2])
         ).close()
         with pytest.raises((OSError, ExportError)):
@@ -260,7 +258,7 @@ def test_export_documents_are_read_in_parallel(source: Path, store: ObjectServer
 
 def test_lock_of_living_export_refused(source: Path, store: ObjectServer) -> None:
     files = store.files("lock")
-    with ObjectCommitter.open(files.root, Settings(), files=files):
+    with ObjectCommitter(files.root, Settings(), files=files):
         lock = files._lock
         assert lock is not None
         clock = FakeClock()
@@ -284,7 +282,7 @@ def test_lock_lost_stops_its_owner(source: Path, store: ObjectServer) -> None:
     files = store.files("lost", clock)
     with (
         pytest.raises(OSError, match="not renewed in time"),
-        ObjectCommitter.open(files.root, Settings(), files=files) as opened,
+        ObjectCommitter(files.root, Settings(), files=files) as opened,
     ):
         opened.skip([])
         clock.now += 46

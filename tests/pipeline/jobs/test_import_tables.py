@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 
 from ottla.pipeline.backend import ReadError, TopicPartition
-from ottla.pipeline.jobs.export.commit import Settings
+from ottla.pipeline.jobs.export.commit import Settings, opener
 from ottla.pipeline.jobs.export.job import ExportSettings
-from ottla.pipeline.jobs.export.tables import opener
 from ottla.pipeline.jobs.export.tasks import Form, Format
 from ottla.pipeline.jobs.import_ import files, sources
 from ottla.pipeline.jobs.import_.adoption import Target, fill

@@ -239,6 +239,6 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for flag in ("--file-bytes", "--delete-old"):
         assert pipeline(["optimize", str(root), flag, "-1"]) == 2
     capsys.readouterr()
-    with Committer.open(str(root), DELTA):
+    with Committer(str(root), DELTA):
         assert pipeline(["optimize", str(root)]) == 1
     assert "is in use by another export" in capsys.readouterr().err

@@ -75,7 +75,7 @@ def test_interrupted_export_listed_and_undone(
 
 def test_running_export_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    with Committer.open(str(lake), Settings()):
+    with Committer(str(lake), Settings()):
         (lake / layout.UNFINISHED / "piece.parquet").write_bytes(b"x")
         assert "\n  kept: it is running\n" in runs(capsys, "clean", lake, code=1)
         assert "\n  kept: it is running\n" in runs(capsys, "list", lake)
@@ -84,7 +84,7 @@ def test_running_export_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 
 def test_lock_of_another_process_survives_the_listing(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    Committer.open(str(lake), Settings()).close()
+    Committer(str(lake), Settings()).close()
     (lake / layout.UNFINISHED / "piece.parquet").write_bytes(b"x")
     program = (
         "import sys\nfrom ottla.storage.io.files import DiskFiles\n"

@@ -11,9 +11,8 @@ import pytest
 
 from ottla.pipeline.cli import pipeline
 from ottla.pipeline.jobs.export import layout
-from ottla.pipeline.jobs.export.commit import Settings
+from ottla.pipeline.jobs.export.commit import Settings, opener
 from ottla.pipeline.jobs.export.iceberg import catalog_of, described
-from ottla.pipeline.jobs.export.tables import opener
 from ottla.pipeline.jobs.export.tasks import Form, Format
 from ottla.pipeline.objects.files import ObjectFiles
 from ottla.pipeline.objects.lock import Timing

@@ -262,7 +262,7 @@ def test_verify_refusals(data: Path, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="is not the folder of an export: it has no _ottla/export"):
         verified(data, data)
     root = lake(data, "parquet")
-    with Committer.open(str(root), Settings()), pytest.raises(ExportError, match="is in use by an export"):
+    with Committer(str(root), Settings()), pytest.raises(ExportError, match="is in use by an export"):
         verified(data, root)
     (root / layout.PENDING).write_text("{}")
     with pytest.raises(ExportError, match="has an interrupted commit: run that export again first"):

@@ -10,10 +10,9 @@ import pytest
 
 from ottla.pipeline.backend import Selection
 from ottla.pipeline.jobs.export import layout
-from ottla.pipeline.jobs.export.commit import Settings
+from ottla.pipeline.jobs.export.commit import Settings, opener
 from ottla.pipeline.jobs.export.iceberg import catalog_of, described
 from ottla.pipeline.jobs.export.manifest import ExportError
-from ottla.pipeline.jobs.export.tables import opener
 from ottla.pipeline.jobs.export.tasks import Form, Format
 from ottla.pipeline.jobs.verify.compare import compare
 from ottla.pipeline.jobs.verify.plan import plan

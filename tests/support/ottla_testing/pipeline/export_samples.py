@@ -15,11 +15,10 @@ import pyarrow.parquet as pq
 
 from ottla.pipeline.backend import Backend, Selection
 from ottla.pipeline.jobs.export import layout
-from ottla.pipeline.jobs.export.commit import Committer, Settings
+from ottla.pipeline.jobs.export.commit import Committer, ObjectCommitter, Settings, opener, with_columns
 from ottla.pipeline.jobs.export.manifest import exported_files
 from ottla.pipeline.jobs.export.plan import Plan, Request, plan
 from ottla.pipeline.jobs.export.report import ExportReport
-from ottla.pipeline.jobs.export.tables import opener, with_columns
 from ottla.pipeline.jobs.export.tasks import Form, Work, Written, write
 from ottla.pipeline.readers.files import FileBackend
 from ottla.protocol.records.batch import Record
@@ -66,7 +65,7 @@ def exported(
     table = opener(str(root), form) if table is None else table
     export_request = Request(selection or Selection(), committed=settings.isolation == "read_committed", **request)
     backend: Backend = FileBackend([str(source)], part_bytes=part_bytes) if isinstance(source, Path) else source
-    with backend as logs, _committer(files).open(str(root), settings, files=files, table=table) as opened:
+    with backend as logs, _committer(files)(str(root), settings, files=files, table=table) as opened:
         made = plan(logs, opened.manifest, export_request, str(root), with_columns(form, opened.table))
         report = ExportReport(str(root), settings.format, made)
         try:
@@ -91,11 +90,7 @@ def iceberg(root: Path | str, table: str = "ottla.export", uri: str | None = Non
 
 
 def _committer(files: Files) -> type[Committer]:
-    if not hasattr(files, "copy_all"):
-        return Committer
-    from ottla.pipeline.jobs.export.object_commit import ObjectCommitter
-
-    return ObjectCommitter
+    return ObjectCommitter if hasattr(files, "copy_all") else Committer
 
 
 def done(made: Plan, files: Files) -> Iterator[tuple[Work, Written]]:
