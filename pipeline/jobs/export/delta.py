@@ -23,7 +23,6 @@ from ...objects.web import SCHEMES
 from . import layout
 from .manifest import Commit, Exported, ExportedFile, ExportError
 from .new_columns import added
-from .ranges import Range, merged
 
 APP_ID = "ottla-export"
 
@@ -88,7 +87,7 @@ class DeltaTable:
         """Adds the files of a document. Concurrent writes to the table do no harm."""
         actions = [self._action(exported, file) for exported in commit.exported for file in exported.files]
         properties = self._lake.CommitProperties(
-            custom_metadata={"ottla.offsets": offsets_json(commit)},
+            custom_metadata={"ottla.offsets": commit.offsets_json()},
             app_transactions=[self._lake.Transaction(APP_ID, commit.number)],
         )
         with _as_export_error(f"the Delta table in {self._root} cannot be written"):
@@ -168,11 +167,3 @@ def _as_export_error(what: str, *more: type[Exception]) -> Iterator[None]:
     except (DeltaError, *more) as error:
         line = " ".join(re.sub(r"\x1b\[[0-9;]*m|\?[^\s]*", "", str(error)).split())[:300]
         raise ExportError(f"{what}: {line}") from error
-
-
-def offsets_json(commit: Commit) -> str:
-    """Returns the offset ranges of a document, {topic: {partition: [[start, end], ...]}}, as JSON."""
-    found: dict[str, dict[str, list[Range]]] = {}
-    for one in commit.exported:
-        found.setdefault(one.topic, {}).setdefault(str(one.partition), []).append(one.range)
-    return json.dumps({topic: {key: merged(of) for key, of in parts.items()} for topic, parts in found.items()})

@@ -17,7 +17,6 @@ import pyarrow as pa
 from ...objects.places import Place, files_of
 from ..iceberg_catalog import CatalogTable, as_error, in_folder, loaded, location_of, of_objects
 from . import layout
-from .delta import offsets_json
 from .manifest import Commit, Exported, ExportedFile, ExportError, commits
 from .new_columns import added
 
@@ -139,7 +138,7 @@ class IcebergTable:
         """Adds the files of a document, in one snapshot. Concurrent writes to the table do no harm."""
         with self._as_export_error("cannot be written"):
             files = [self._data_file(one, file) for one in commit.exported for file in one.files]
-            properties = {NUMBER: str(commit.number), OFFSETS: offsets_json(commit)}
+            properties = {NUMBER: str(commit.number), OFFSETS: commit.offsets_json()}
             try:
                 with self._table.transaction() as transaction:
                     with transaction.update_snapshot(snapshot_properties=properties).fast_append() as append:

@@ -2,7 +2,8 @@
 
 Each document lists pieces of work that were committed together: the topic, its id if known, the partition, the offsets
 that were read, and the files with their records: rows, bytes, first and last offset, smallest and largest timestamp.
-Files outside the manifest are not part of the export. Owns the format; `commit` writes the documents.
+Files outside the manifest are not part of the export. Owns the format, and the union and difference of ranges of
+offsets; `commit` writes the documents.
 """
 
 from __future__ import annotations
@@ -10,15 +11,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
 from ....storage.io.files import Files
-from ...backend import ReadError, TopicPartition
+from ...backend import ReadError
 from . import layout
-from .ranges import Range, merged
 
 VERSION = 1
 _NAME = re.compile(r"([0-9]{20})\.json")
@@ -26,6 +26,20 @@ _NAME = re.compile(r"([0-9]{20})\.json")
 
 class ExportError(ReadError):
     """An export cannot run with these arguments or this folder. The message is one sentence."""
+
+
+class Range(NamedTuple):
+    """Offsets from `start` (inclusive) to `end` (exclusive)."""
+
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return max(0, self.end - self.start)
+
+    def __str__(self) -> str:
+        return f"{self.start} to {self.end - 1}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +77,6 @@ class Exported:
     files: tuple[ExportedFile, ...] = ()
 
     @property
-    def key(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-    @property
     def range(self) -> Range:
         return Range(self.start, self.end)
 
@@ -81,6 +91,13 @@ class Commit(NamedTuple):
         """Returns the document as JSON; `parse` is the inverse."""
         document = {"version": VERSION, "number": self.number, "exported": [asdict(one) for one in self.exported]}
         return json.dumps(document, indent=1).encode() + b"\n"
+
+    def offsets_json(self) -> str:
+        """Returns the offset ranges of the document, {topic: {partition: [[start, end], ...]}}, as JSON."""
+        found: dict[str, dict[str, list[Range]]] = {}
+        for one in self.exported:
+            found.setdefault(one.topic, {}).setdefault(str(one.partition), []).append(one.range)
+        return json.dumps({topic: {key: merged(of) for key, of in parts.items()} for topic, parts in found.items()})
 
 
 def parse(data: bytes, path: str) -> Commit:
@@ -171,12 +188,9 @@ def commits(files: Files, root: str) -> Iterator[Commit]:
 
 
 def exported_files(files: Files, root: str) -> Iterator[tuple[Exported, ExportedFile]]:
-    """Yields every file of the export in a folder, with its piece of work, in the order of the commits. Raises
+    """Returns every file of the export in a folder, with its piece of work, in the order of the commits. Raises
     ExportError, OSError."""
-    for commit in commits(files, root):
-        for one in commit.exported:
-            for file in one.files:
-                yield one, file
+    return ((one, file) for commit in commits(files, root) for one in commit.exported for file in one.files)
 
 
 def document_name(number: int) -> str:
@@ -187,3 +201,24 @@ def document_name(number: int) -> str:
 def paths(exported: Iterable[Exported]) -> set[str]:
     """Returns the files of some pieces, relative to the folder."""
     return {file.path for one in exported for file in one.files}
+
+
+def merged(ranges: Iterable[Range]) -> list[Range]:
+    """Returns the same offsets in as few ranges as possible, ascending."""
+    found: list[Range] = []
+    for one in sorted(one for one in ranges if one.size):
+        if found and one.start <= found[-1].end:
+            found[-1] = Range(found[-1].start, max(found[-1].end, one.end))
+        else:
+            found.append(one)
+    return found
+
+
+def without(of: Range, covered: Sequence[Range]) -> list[Range]:
+    """Returns the parts of a range outside the others, which are in the form of `merged`."""
+    found: list[Range] = []
+    start = of.start
+    for one in covered:
+        found.append(Range(start, min(one.start, of.end)))
+        start = max(start, one.end)
+    return [one for one in (*found, Range(start, of.end)) if one.size]

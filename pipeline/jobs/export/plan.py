@@ -17,8 +17,7 @@ from ...offsets import EARLIEST, LATEST, AtOffset, Limit, positions, split
 from ...readers.files import FileBackend, FilePiece
 from ...readers.files.pieces import joined
 from . import layout
-from .manifest import Exported, ExportError, Manifest, Topic
-from .ranges import Range, total, without
+from .manifest import Exported, ExportError, Manifest, Range, Topic, without
 from .tasks import Form, Work
 
 WIRE_OFFSETS = 500_000
@@ -78,7 +77,7 @@ class Plan:
 
     @property
     def offsets(self) -> int:
-        return sum(total(of) for topic in self.topics.values() for of in topic.todo.values())
+        return sum(one.size for topic in self.topics.values() for of in topic.todo.values() for one in of)
 
     @property
     def skipped(self) -> int:
@@ -154,7 +153,7 @@ def _add(topic: TopicPlan, key: TopicPartition, requested: Range, covered: Seque
     todo = without(requested, covered) if requested.size else []
     if todo:
         topic.todo[key.partition] = todo
-    topic.skipped[key.partition] = requested.size - total(todo)
+    topic.skipped[key.partition] = requested.size - sum(one.size for one in todo)
 
 
 def works_of(

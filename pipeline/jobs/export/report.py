@@ -17,10 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..report import Report, total
-from .manifest import Exported
+from .manifest import Exported, Range, merged
 from .plan import Plan
-from .ranges import Range, merged
-from .ranges import total as offsets_in
 from .tasks import Written
 
 
@@ -131,7 +129,7 @@ def _topic(topic: TopicExport) -> dict[str, Any]:
             {
                 "partition": one.partition,
                 "offsets": [list(of) for of in one.offsets],
-                "exported": offsets_in(one.offsets),
+                "exported": sum(of.size for of in one.offsets),
                 "skipped": one.skipped,
                 "gone": list(one.gone) if one.gone is not None else None,
                 "lost": one.lost,

@@ -16,9 +16,8 @@ from ...readers.files.broker_lock import is_locked
 from ...readers.files.catalog import INTERNAL
 from ..export import layout
 from ..export.commit import Settings, stored
-from ..export.manifest import ExportError, Manifest
+from ..export.manifest import ExportError, Manifest, Range, without
 from ..export.plan import Request, TopicPlan, works_of
-from ..export.ranges import Range, without
 from ..export.tasks import Form
 from ..iceberg_catalog import CatalogTable
 from .compare import Check, Kind

@@ -20,8 +20,7 @@ from ottla.broker import Embedded
 from ottla.pipeline.backend import DataLoss, OffsetRange, ReadError, Selection, TopicPartition
 from ottla.pipeline.jobs.export import layout, tasks
 from ottla.pipeline.jobs.export.commit import Settings
-from ottla.pipeline.jobs.export.manifest import ExportError, commits, exported_files
-from ottla.pipeline.jobs.export.ranges import Range, merged, without
+from ottla.pipeline.jobs.export.manifest import ExportError, Range, commits, exported_files, merged, without
 from ottla.pipeline.jobs.export.tasks import CODECS, Form
 from ottla.pipeline.offsets import AtOffsets, AtTime
 from ottla.pipeline.readers.files import FileBackend
