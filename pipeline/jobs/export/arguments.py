@@ -1,4 +1,4 @@
-"""The arguments of an export as users write them: offsets and times, folders, schemas."""
+"""The arguments of an export as users write them: offsets and times, and folders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 from ...objects.logs import places_of
 from ...objects.places import Place, is_url, local_path
@@ -91,13 +90,3 @@ def check_folder(root: str, format: str, paths: Sequence[str], *, has_catalog: b
         raise ExportError(
             f"cannot export to {root}: the library pyiceberg does not support {unsupported[0]} in the path of a table"
         )
-
-
-def schema_text(text: str) -> str:
-    """Returns a schema given as text or as @FILE. Raises ExportError."""
-    if not text.startswith("@"):
-        return text
-    try:
-        return Path(text[1:]).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ExportError(f"cannot read the schema in {text[1:]}: {error}") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from ...extras import require
 from ..command import (
@@ -24,9 +23,6 @@ from ..command import (
 )
 from . import decoding_arguments
 from .decoding_arguments import PARTS
-
-if TYPE_CHECKING:
-    from .commit import Settings
 
 CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
 
@@ -82,7 +78,7 @@ class Command(Job):
         if parsed.format == "delta":
             require("deltalake", "--format delta")
         check_catalog(parsed, "--format iceberg", parsed.format == "iceberg")
-        from . import arguments
+        from . import arguments, commit
 
         parsed.to = arguments.folder(parsed.to)
         parsed.store_conf = dict(parsed.store_conf)
@@ -90,7 +86,12 @@ class Command(Job):
         arguments.check_folder(parsed.to, parsed.format, parsed.paths, has_catalog=bool(parsed.catalog))
         parsed.starting = arguments.limit(parsed.starting, "--from")
         parsed.ending = arguments.limit(parsed.ending, "--until")
-        parsed.decodings = [decoding_arguments.decoding(parsed, part, lambda: _before(parsed)) for part in PARTS]
+
+        def before() -> commit.Settings | None:
+            """The columns of the earlier export into the folder are those of this one, too."""
+            return None if parsed.add_columns else commit.stored(parsed.to, parsed.place)
+
+        parsed.decodings = [decoding_arguments.decoding(parsed, part, before) for part in PARTS]
         chosen_topics(parsed)
 
     def run(self, running: Running) -> Result:
@@ -103,10 +104,3 @@ class Command(Job):
             spark, parsed.source, parsed.to, settings, dry_run=parsed.dry_run, on_plan=on_plan, on_progress=on_progress
         )
         return None if parsed.dry_run else report, 0
-
-
-def _before(parsed: argparse.Namespace) -> Settings | None:
-    """Returns the settings of the earlier export into the folder, whose columns this one has, too; None without."""
-    from .commit import stored
-
-    return None if parsed.add_columns else stored(parsed.to, parsed.place)

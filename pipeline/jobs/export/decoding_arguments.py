@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ....protocol.properties import parse_properties
 from ...cluster import context_of
 from ...extras import require
 from ..command import UsageError
@@ -74,9 +76,7 @@ def add(parser: argparse.ArgumentParser, *, to: str) -> None:
 
 
 def check(parsed: argparse.Namespace) -> None:
-    """Checks what goes together, and reads the schemas that are files. Raises UsageError, MissingExtra, ExportError."""
-    from .arguments import schema_text
-
+    """Checks what goes together, and reads the schemas that are files. Raises UsageError, MissingExtra."""
     kinds = [part.given(parsed, part.decode) for part in PARTS]
     sources = [name for name in _SOURCES if getattr(parsed, name) is not None]
     if len(sources) == 2:
@@ -88,8 +88,12 @@ def check(parsed: argparse.Namespace) -> None:
         raise UsageError("--schema-registry-config needs --schema-registry")
     for part in PARTS:
         _check(parsed, part, has_source=bool(sources))
-        if (schema := part.given(parsed, part.schema)) is not None:
-            setattr(parsed, part.schema[2:].replace("-", "_"), schema_text(schema))
+        schema = part.given(parsed, part.schema)
+        if schema is not None and schema.startswith("@"):
+            try:
+                setattr(parsed, part.schema[2:].replace("-", "_"), Path(schema[1:]).read_text())
+            except (OSError, UnicodeDecodeError) as error:
+                raise UsageError(f"cannot read the schema in {schema[1:]}: {error}") from error
 
 
 def _check(parsed: argparse.Namespace, part: Part, *, has_source: bool) -> None:
@@ -112,7 +116,7 @@ def _check(parsed: argparse.Namespace, part: Part, *, has_source: bool) -> None:
 
 
 def decoding(
-    parsed: argparse.Namespace, part: Part = VALUE, before: Callable[[], Settings | None] = lambda: None
+    parsed: argparse.Namespace, part: Part, before: Callable[[], Settings | None] = lambda: None
 ) -> Decoding | None:
     """Returns how a part of the records is decoded, None if it is not and for a schema in Spark's form, which needs
     Spark. `before` returns the settings of the earlier export into the folder. Raises UsageError, ExportError."""
@@ -180,17 +184,10 @@ def source(parsed: argparse.Namespace) -> SchemaSource | None:
         return Folder(folder(parsed.schemas))
     if parsed.schema_registry is None:
         return None
-    return Registry.of(parsed.schema_registry, _configs(parsed.schema_registry_config))
-
-
-def _configs(path: str | None) -> dict[str, str]:
-    """Returns the settings in a file of the registry's login."""
-    from ....protocol.properties import parse_properties
-
-    if path is None:
-        return {}
-    try:
-        with open(path, "rb") as file:
-            return parse_properties(file.read())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--schema-registry-config: cannot read {path}: {error}") from error
+    configs: dict[str, str] = {}
+    if (path := parsed.schema_registry_config) is not None:
+        try:
+            configs = parse_properties(Path(path).read_bytes())
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--schema-registry-config: cannot read {path}: {error}") from error
+    return Registry.of(parsed.schema_registry, configs)

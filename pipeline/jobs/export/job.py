@@ -27,8 +27,8 @@ from .. import spark_tasks
 from ..iceberg_catalog import CatalogTable
 from ..spark_tasks import ProgressCallback, size_of
 from . import arguments
-from .commit import Committer, check, opened, with_columns
 from .commit import Settings as FolderSettings
+from .commit import check, opened, with_columns
 from .iceberg import catalog_of, described, widened
 from .manifest import ExportError, Manifest
 from .plan import FROM_START, TO_END, Plan, Request, plan
@@ -36,8 +36,13 @@ from .report import ExportReport
 from .tasks import CODECS, FILE_BYTES, Form, Format, OnUndecodable, write
 from .value_columns import Decoding, Kind
 
-FORMATS: tuple[Format, ...] = ("parquet", "delta", "iceberg")
 ISOLATIONS = ("read_committed", "read_uncommitted")
+_CHOICES = {
+    "format": ("parquet", "delta", "iceberg"),
+    "codec": CODECS,
+    "on_undecodable": ("null", "fail", "dead-letter"),
+    "isolation": ISOLATIONS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +92,8 @@ class ExportSettings:
 
     def form(self) -> Form:
         """Returns the form of the files that tasks write. Raises ExportError."""
-        for name, value, choices in (
-            ("format", self.format, FORMATS),
-            ("codec", self.codec, CODECS),
-            ("on_undecodable", self.on_undecodable, ("null", "fail", "dead-letter")),
-        ):
-            if value not in choices:
+        for name, choices in _CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
                 raise ExportError(f"{name} is {value!r}: it must be {', '.join(choices[:-1])} or {choices[-1]}")
         if self.file_bytes < 1 or (self.rows_per_file is not None and self.rows_per_file < 1):
             raise ExportError("file_bytes and rows_per_file must be 1 or more")
@@ -108,13 +109,9 @@ class ExportSettings:
         return Form(*sizes, self.format, values, self.on_undecodable, key_decoding=keys)
 
     def of_folder(self) -> FolderSettings:
-        """Returns the settings that all runs into one folder share. Raises ExportError."""
-        if self.isolation not in ISOLATIONS:
-            raise ExportError(f"isolation is {self.isolation!r}: it must be {' or '.join(ISOLATIONS)}")
+        """Returns the settings that all runs into one folder share."""
         values, keys = self._described(self.decoding), self._described(self.key_decoding)
-        table = None
-        if self.format == "iceberg":
-            table = described(self.catalog_table(""), not self.catalog)
+        table = described(self.catalog_table(""), not self.catalog) if self.format == "iceberg" else None
         return FolderSettings(self.format, self.isolation, values, table, keys, adds_columns=self.add_columns)
 
     def _described(self, decoding: Decoding | None) -> dict[str, str | None] | None:
@@ -179,7 +176,13 @@ def export(
             made.works[:] = [replace(work, place=place) for work in made.works]
             _report_plan(spark, made, root, on_plan)
             report = ExportReport(root, settings.format, made)
-            _export(spark, made, committer, report, on_progress)
+            try:
+                name = "ottla export"
+                for work, written in spark_tasks.run(spark, made.works, write, on_progress=on_progress, name=name):
+                    report.add(committer.add(work, written, made.topics[work.topic].topic_id), written)
+                committer.skip(made.gone)  # committed only after every task has succeeded
+            finally:
+                committer.commit()
     report.seconds = time.monotonic() - began
     return report
 
@@ -193,17 +196,6 @@ def _naming_folder(root: str) -> Iterator[None]:
         if error.filename is not None or error.strerror is None:
             raise
         raise ExportError(f"cannot export to {root}: {error.strerror}") from error
-
-
-def _export(
-    spark: SparkSession, made: Plan, committer: Committer, report: ExportReport, on_progress: ProgressCallback | None
-) -> None:
-    try:
-        for work, written in spark_tasks.run(spark, made.works, write, on_progress=on_progress, name="ottla export"):
-            report.add(committer.add(work, written, made.topics[work.topic].topic_id), written)
-        committer.skip(made.gone)  # committed only after every task has succeeded
-    finally:
-        committer.commit()
 
 
 def json_schema(ddl: str, kind: Kind = "json") -> Decoding:
@@ -238,21 +230,16 @@ def backend_of(
 
 
 def _report_plan(
-    spark: SparkSession,
-    made: Plan,
-    root: str,
-    on_plan: Callable[[str], object] | None,
-    *,
-    every_topic: bool = False,
+    spark: SparkSession, made: Plan, root: str, on_plan: Callable[[str], object] | None, *, every_topic: bool = False
 ) -> None:
     if on_plan is None:
         return
     if every_topic:
         for topic in made.topics.values():
             offsets = sum(one.size for of in topic.todo.values() for one in of)
-            there = sum(topic.skipped.values())
-            on_plan(f"{topic.topic}: {topic.partitions} partitions, {offsets:,} offsets, {there:,} exported before")
-    if gone := sum(one.end - one.start for one in made.gone):
+            partitions, there = len(topic.skipped), sum(topic.skipped.values())
+            on_plan(f"{topic.topic}: {partitions} partitions, {offsets:,} offsets, {there:,} exported before")
+    if gone := sum(one.range.size for one in made.gone):
         on_plan(f"{gone:,} offsets were deleted before they were exported")
     tasks = spark_tasks.tasks(spark, made.works)
     size = size_text(sum(map(size_of, made.works)))

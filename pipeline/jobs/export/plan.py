@@ -47,13 +47,12 @@ class Request:
 
 @dataclass(slots=True)
 class TopicPlan:
-    """The plan for a topic. `todo`, `skipped` and `gone` are by partition: to export, exported before, and deleted
-    before they could be exported."""
+    """The plan for a topic. `todo`, `skipped` and `gone` are by partition: to export, exported before (0 if none), and
+    deleted before they could be exported."""
 
     topic: str
     topic_id: str | None
     generation: int
-    partitions: int = 0
     todo: dict[int, list[Range]] = field(default_factory=dict)
     skipped: dict[int, int] = field(default_factory=dict)
     gone: dict[int, Range] = field(default_factory=dict)
@@ -100,14 +99,16 @@ def plan(backend: Backend, manifest: Manifest, request: Request, root: str, form
             continue  # deleted since it was listed
         if key.topic not in topics:
             topics[key.topic] = _topic(backend, manifest, request, key.topic, keys, last)
-        known = manifest.topic(key.topic)
-        covered = known.covered(key.partition) if topics[key.topic].generation == known.generation else []
+        topic, known = topics[key.topic], manifest.topic(key.topic)
+        covered = known.covered(key.partition) if topic.generation == known.generation else []
+        if request.starting == FROM_START and covered and covered[-1].end < first[key]:
+            topic.gone[key.partition] = gone = Range(covered[-1].end, first[key])
+            if request.fail_on_loss:
+                raise DataLoss(f"{key}: offsets {gone} were deleted before they were exported")
         requested = Range(max(starts[key], first[key]), min(ends[key], last[key]))
-        _add(topics[key.topic], key, requested, covered, _is_gone(request, first[key], covered))
-    for topic in topics.values() if request.fail_on_loss else ():
-        for partition, of in topic.gone.items():
-            key = TopicPartition(topic.topic, partition)
-            raise DataLoss(f"{key}: offsets {of} were deleted before they were exported")
+        if todo := without(requested, covered):
+            topic.todo[key.partition] = todo
+        topic.skipped[key.partition] = requested.size - sum(one.size for one in todo)
     return Plan(topics, list(works_of(backend, topics, request, root, form)))
 
 
@@ -139,23 +140,6 @@ def _recreated(known: Topic, topic_id: str | None, keys: Sequence[TopicPartition
     return None
 
 
-def _is_gone(request: Request, first: int, covered: Sequence[Range]) -> Range | None:
-    """Returns the offsets between the last exported one and the log start offset."""
-    if request.starting != FROM_START or not covered or covered[-1].end >= first:
-        return None
-    return Range(covered[-1].end, first)
-
-
-def _add(topic: TopicPlan, key: TopicPartition, requested: Range, covered: Sequence[Range], gone: Range | None) -> None:
-    topic.partitions += 1
-    if gone is not None:
-        topic.gone[key.partition] = gone
-    todo = without(requested, covered) if requested.size else []
-    if todo:
-        topic.todo[key.partition] = todo
-    topic.skipped[key.partition] = requested.size - sum(one.size for one in todo)
-
-
 def works_of(
     backend: Backend, topics: Mapping[str, TopicPlan], request: Request, root: str, form: Form
 ) -> Iterator[Work]:
@@ -174,18 +158,7 @@ def works_of(
         pieces = backend.pieces(split(ranges, WIRE_OFFSETS), wanted, at_least=None)
     for piece in pieces:
         reads, size_bytes = _reads(piece)
-        yield Work(
-            piece=piece,
-            root=root,
-            topic=reads.topic,
-            partition=reads.partition,
-            start=reads.start,
-            end=reads.end,
-            generation=topics[reads.topic].generation,
-            size_bytes=size_bytes,
-            form=form,
-            fail_on_loss=request.fail_on_loss,
-        )
+        yield Work(piece, root, *reads, topics[reads.topic].generation, size_bytes, form, request.fail_on_loss)
 
 
 def _reads(piece: Any) -> tuple[OffsetRange, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import json
 from collections.abc import Iterator, Sequence
@@ -17,8 +18,9 @@ from ottla.broker import Embedded
 from ottla.pipeline.backend import ReadError, TopicPartition
 from ottla.pipeline.cli import pipeline
 from ottla.pipeline.jobs import spark_tasks
+from ottla.pipeline.jobs.command import UsageError
 from ottla.pipeline.jobs.export import arguments as asking
-from ottla.pipeline.jobs.export import commit
+from ottla.pipeline.jobs.export import commit, decoding_arguments
 from ottla.pipeline.jobs.export.job import ExportSettings
 from ottla.pipeline.jobs.export.manifest import ExportError
 from ottla.pipeline.jobs.export.plan import FROM_START, TO_END
@@ -84,10 +86,17 @@ def test_folder_and_schema_arguments(tmp_path: Path) -> None:
     for path in ("hdfs:/x", "file://host/x"):
         with pytest.raises(ExportError, match=f"cannot export to {path}: it must be a folder mounted"):
             asking.folder(path)
+    parser = argparse.ArgumentParser()
+    decoding_arguments.add(parser, to="")
     (tmp_path / "schema").write_text('"string"')
-    assert asking.schema_text(f"@{tmp_path}/schema") == '"string"' and asking.schema_text("a INT") == "a INT"
-    with pytest.raises(ExportError, match="cannot read the schema in /nowhere"):
-        asking.schema_text("@/nowhere")
+    parsed = parser.parse_args(
+        ["--decode=json", f"--schema=@{tmp_path}/schema", "--decode-key=json", "--key-schema=a INT"]
+    )
+    decoding_arguments.check(parsed)
+    assert parsed.schema == '"string"' and parsed.key_schema == "a INT"
+    parsed.key_schema = "@/nowhere"
+    with pytest.raises(UsageError, match="cannot read the schema in /nowhere"):
+        decoding_arguments.check(parsed)
 
 
 def test_export_invalid_arguments_refused(
