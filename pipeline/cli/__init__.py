@@ -1,8 +1,8 @@
 """`ottla pipeline JOB ...`: the jobs as commands, on this machine or on any Spark cluster.
 
-Owns the command line. A job is a folder of `pipeline/jobs/`, and only the requested one is imported. The report goes to
-stdout, the plan and progress to stderr. Exit code 0; 1 if audit or verify found anything or a job left work undone; 2,
-with one line on stderr, for a usage error.
+Owns the command line and the files of reports. A job is a folder of `pipeline/jobs/`, and only the requested one is
+imported. The report goes to stdout, the plan and progress to stderr. Exit code 0; 1 if audit or verify found anything
+or a job left work undone; 2, with one line on stderr, for a usage error.
 
 With `spark-submit`, Spark's own flags select the cluster: `spark-submit --master M $(ottla pipeline --script) census
 PATH`.
@@ -11,9 +11,12 @@ PATH`.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -22,20 +25,22 @@ from ...protocol.arguments import Parser
 from ...protocol.mistakes import FAILED, complain
 from ...storage.io import permissions
 from ..cluster import PYTHON
-from ..extras import SetupError, needed
-from ..jobs.command import Job, Running, add_settings
-from .output import check_files, write
+from ..extras import SetupError, needed, require
+from ..jobs.command import Job, Running, UsageError, add_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["complain", "pipeline"]
+    from ..jobs.report import Report
 
 PROGRAM = "ottla pipeline"
 SCRIPT = Path(__file__).parents[1] / "__main__.py"
 MODULES = ("census", "audit", "upgrade", "compact", "export", "optimize", "verify", "import_", "replay", "runs")
 """The folders of the jobs, in the order of the help. A trailing `_`, which avoids a keyword, is not part of the
 command."""
+
+_COMMANDS = {module.rstrip("_"): module for module in MODULES}
+PLOT_SUFFIXES = (".png", ".html")
 
 
 def pipeline(arguments: Sequence[str]) -> int:
@@ -75,12 +80,7 @@ def script_words(environ: Mapping[str, str], python: str) -> list[str]:
 
 def _job(name: str) -> Job:
     """Imports a job's module and returns the job."""
-    (module,) = (module for module in MODULES if _command(module) == name)
-    return import_module(f"..jobs.{module}.cli", __name__).Command()
-
-
-def _command(module: str) -> str:
-    return module.rstrip("_")
+    return import_module(f"..jobs.{_COMMANDS[name]}.cli", __name__).Command()
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
@@ -89,7 +89,6 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
     The options before the job take no value, so the first argument without a dash is the job.
     """
-    names = [_command(module) for module in MODULES]
     requested = next((argument for argument in arguments if not argument.startswith("-")), None)
     parser = Parser(
         prog=PROGRAM,
@@ -98,8 +97,8 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     )
     words = "print the words for spark-submit: the script, and this Python unless PYSPARK_PYTHON is set"
     parser.add_argument("--script", action=_PrintScript, nargs=0, help=words)
-    jobs = parser.add_subparsers(dest="job", required=True, metavar="|".join(names))
-    for name in names:
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="|".join(_COMMANDS))
+    for name in _COMMANDS:
         if requested is None or name == requested:
             job = _job(name)
             add_arguments(jobs.add_parser(name, description=job.words, help=job.words), job)
@@ -128,7 +127,7 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job) -> None:
 
 
 def _run(job: Job, parsed: argparse.Namespace, program: str) -> int:
-    check_files(parsed)
+    _check_files(parsed)
     try:
         job.check(parsed)
     except Exception as error:
@@ -152,9 +151,9 @@ def _run(job: Job, parsed: argparse.Namespace, program: str) -> int:
         return complain(program, _one_line(_message_of(error)), FAILED)
     finally:
         spark.end()
-    if job.uses_spark and not (spark.is_started or code or quiet or parsed.dry_run):
+    if job.uses_spark and not (spark.session or code or quiet or parsed.dry_run):
         print(f"{program}: nothing to do, Spark was not started", file=sys.stderr, flush=True)
-    return write(parsed, program, report, plan, code)
+    return _write(parsed, program, report, plan, code)
 
 
 def _one_line(message: object) -> str:
@@ -172,3 +171,73 @@ def _message_of(error: Exception) -> str:
     if type(error).__module__.startswith(f"{__name__.partition('.')[0]}."):
         return str(error)
     raise error
+
+
+# -- the report
+
+
+def _check_files(parsed: argparse.Namespace) -> None:
+    """Checks that the output files can be written, without creating them. Raises UsageError."""
+    for path in (parsed.report, parsed.plot):
+        if path is None:
+            continue
+        folder = os.path.dirname(os.path.abspath(path))
+        if os.path.isdir(path) or not os.path.isdir(folder):
+            problem = "it is a folder" if os.path.isdir(path) else "its folder does not exist"
+            raise UsageError(f"cannot write {path}: {problem}")
+        if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+            raise UsageError(f"cannot write {path}: Permission denied")
+    if parsed.plot is not None:
+        if parsed.dry_run:
+            raise UsageError("--plot cannot be used with --dry-run: there is no report to draw")
+        if os.path.splitext(parsed.plot)[1].lower() not in PLOT_SUFFIXES:
+            raise UsageError(f"--plot {parsed.plot}: the file name must end in {' or '.join(PLOT_SUFFIXES)}")
+        require("matplotlib", "--plot")
+
+
+def _write(parsed: argparse.Namespace, program: str, report: Report | None, plan: Sequence[str], code: int) -> int:
+    """Writes the files and prints the report, in a dry run after the plan. Returns the exit code, also if the reader
+    closes the pipe or the terminal's encoding lacks a character."""
+    plan = plan if parsed.dry_run else ()
+    try:
+        if parsed.report is not None:
+            document = json.dumps({"plan": list(plan)}, indent=2) + "\n" if report is None else report.to_json()
+            put(parsed.report, document.encode())
+        if parsed.plot is not None:
+            from ..jobs.plot import drawn
+
+            put(parsed.plot, drawn(report, parsed.plot))  # type: ignore[arg-type]
+    except OSError as error:
+        return complain(program, f"cannot write {error.filename or ''}: {error.strerror}", FAILED)
+    if sys.stdout is None:
+        return complain(program, "cannot write: stdout is closed", FAILED)
+    reconfigure: Callable[..., None] | None = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+    try:
+        sys.stdout.write("".join(f"{line}\n" for line in plan) + ("" if report is None else report.to_text()))
+        sys.stdout.flush()
+    except OSError as error:
+        # Output left in the buffer would fail again when the interpreter exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            return complain(program, f"cannot write: {error.strerror}", FAILED)
+    return code
+
+
+def put(path: str, data: bytes) -> None:
+    """Writes a file atomically: a concurrent reader gets the old content or the new. Raises OSError."""
+    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):  # such as a pipe or /dev/stdout
+        Path(path).write_bytes(data)
+        return
+    unfinished = f"{path}.{os.getpid()}.tmp"
+    try:
+        Path(unfinished).write_bytes(data)
+        if os.path.exists(path):
+            shutil.copymode(path, unfinished)
+        os.replace(unfinished, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.remove(unfinished)
+        error.filename = path
+        raise

@@ -22,26 +22,19 @@ class LateSession:
 
     def __init__(self, name: str, master: str | None, conf: Mapping[str, str]) -> None:
         self._arguments = (name, master, conf)
-        self._session: SparkSession | None = None
-
-    @property
-    def is_started(self) -> bool:
-        return self._session is not None
-
-    def started(self) -> SparkSession:
-        """Returns the session, started. Raises SetupError."""
-        if self._session is None:
-            self._session = start(*self._arguments)
-        return self._session
+        self.session: SparkSession | None = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.started(), name)
+        """Starts the session. Raises SetupError."""
+        if self.session is None:
+            self.session = start(*self._arguments)
+        return getattr(self.session, name)
 
     def end(self) -> None:
         """Stops the session, if it was started."""
-        if self._session is not None:
+        if self.session is not None:
             with hushed():
-                self._session.stop()
+                self.session.stop()
 
 
 def start(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSession:

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from ottla.pipeline.backend import OffsetRange, ReadError, Selection, Wanted
-from ottla.pipeline.cli import output, spark_start
+from ottla.pipeline.cli import put, spark_start
 from ottla.pipeline.jobs.audit.steps import Audit
 from ottla.pipeline.jobs.census.plan import plan
 from ottla.pipeline.offsets import split
@@ -96,7 +96,6 @@ def test_report_written_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path = tmp_path / "report.json"
     path.write_text("the last one")
     path.chmod(0o640)
-    put = output.put
 
     def full(of: Path, data: bytes) -> int:
         of.touch()
