@@ -49,7 +49,6 @@ PARTS = (VALUE, KEY)
 
 KINDS = ("json", "json-confluent", "avro", "avro-confluent", "avro-single", "protobuf", "protobuf-confluent")
 _SOURCES = ("schema_registry", "schemas")
-_TYPES = {"json": "JSON", "avro": "AVRO", "protobuf": "PROTOBUF"}
 
 
 def add(parser: argparse.ArgumentParser, *, to: str) -> None:
@@ -167,7 +166,7 @@ def _of_source(parsed: argparse.Namespace, part: Part, writers: SchemaSource, be
             raise UsageError(
                 f"--schema-registry needs {part.subject}, or one --topic: all {part.word}s get the same columns"
             )
-    found, wanted = writers.latest(subject), _TYPES[kind.partition("-")[0]]
+    found, wanted = writers.latest(subject), kind.partition("-")[0].upper()
     if found.type != wanted:
         raise UsageError(f"the schema in {writers} is of the type {found.type}, not {wanted} as {part.decode} requires")
     return Decoding.of(kind, found, part.given(parsed, part.message), writers)

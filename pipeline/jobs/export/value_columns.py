@@ -17,10 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from io import BytesIO
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
+from ...extras import needed
 from .manifest import ExportError
 from .value_schemas.json_schema import columns_of as json_columns
 from .value_schemas.proto_source import parse as parse_proto
@@ -50,8 +52,7 @@ Convert = Callable[[Any], Any]
 
 
 class Decoded(NamedTuple):
-    """The values of a column, null for each that did not decode; and the problem of each of these by its row, in
-    order."""
+    """The values of a column, null for each that did not decode, and the problems of these by row, in order."""
 
     values: pa.Array
     problems: dict[int, str]
@@ -108,8 +109,6 @@ class Decoding:
     def avro(cls, schema: str | Schema, kind: Kind = "avro", writers: SchemaSource | None = None) -> Decoding:
         """Returns the decoding of Avro by a schema in JSON form: `writers` have the schemas of other values, which are
         resolved to it. Raises ExportError; MissingExtra without fastavro."""
-        from ...extras import needed
-
         with needed():
             import fastavro
         try:
@@ -117,7 +116,7 @@ class Decoding:
             parsed = fastavro.parse_schema(plain)
         except Exception as error:
             raise ExportError(f"it is not an Avro schema: {_message(error)}") from error
-        columns = arrow_of(parsed)
+        columns = _arrow(parsed, raw=False, named={})
         _takes_bytes(parsed, {})
         return cls(kind, columns, json.dumps(plain, sort_keys=True), writers)
 
@@ -165,8 +164,7 @@ def of_identity(kind: Kind, text: str, writers: SchemaSource | None) -> Decoding
 
 
 class Decoder:
-    """Decodes the values of a column for one task: `one` converts each by itself, to what pyarrow reads as `read_as`,
-    by default the type of the column."""
+    """Decodes the values of a column: `one` converts each to what pyarrow reads as `read_as`, by default as `kind`."""
 
     def __init__(self, one: Convert, kind: pa.DataType, read_as: pa.DataType | None = None) -> None:
         self._one, self._kind, self._read_as = one, kind, kind if read_as is None else read_as
@@ -307,12 +305,9 @@ _OF_JSON: tuple[tuple[Callable[[pa.DataType], bool], Convert], ...] = (
 
 
 def _avro(of: Decoding) -> Decoder:
-    from ...extras import needed
-
     with needed():
         from fastavro import parse_schema, schemaless_reader
         from fastavro.schema import fingerprint, to_parsing_canonical_form
-    from io import BytesIO
 
     assert of.schema is not None
     plain = json.loads(of.schema)
@@ -331,7 +326,7 @@ def _avro(of: Decoding) -> Decoder:
         _takes_bytes(writer, {})
         return writer, None if writer == parsed else parsed
 
-    read_as = arrow_of(parse_schema(plain), raw=True)
+    read_as = _arrow(parse_schema(plain), raw=True, named={})
     shape = _nested(read_as, lambda _: lambda value: value) if re.search(r"\bmap<", str(read_as)) else None
     front = b""
     if of.kind == "avro-single":
@@ -412,17 +407,13 @@ _LOGICAL: dict[tuple[str, str], tuple[pa.DataType, pa.DataType]] = {
 _DECIMAL_DIGITS = 38
 
 
-def arrow_of(schema: Any, *, raw: bool = False) -> pa.DataType:
+def _arrow(schema: Any, raw: bool, named: dict[str, pa.DataType | None]) -> pa.DataType:
     """Returns the Arrow type of an Avro schema, parsed by fastavro, so with full names; `raw`: as decoded, before
-    timestamps get the unit of columns.
+    timestamps get the unit of columns. `named` are the types above it, None for a record that has not ended.
 
     Enums are strings, fixed is bytes; logical types other than dates, timestamps and decimals have their base type.
     Raises ExportError for unions of several types besides null, and for recursive records.
     """
-    return _arrow(schema, raw, {})
-
-
-def _arrow(schema: Any, raw: bool, named: dict[str, pa.DataType | None]) -> pa.DataType:
     if isinstance(schema, list):
         others = [one for one in schema if one != "null"]
         if len(others) > 1:

@@ -92,8 +92,7 @@ class Source:
 
 
 def parse(text: str, imports: Mapping[str, str]) -> Source:
-    """Parses the source of a schema; `imports` are the texts of others by the names in its import statements. Raises
-    ExportError."""
+    """Parses the source of a schema; `imports` has others by their names in import statements. Raises ExportError."""
     found = Source([], {}, {})
     pending: list[tuple[Field, str]] = []
     seen: set[str] = set()
@@ -190,6 +189,15 @@ class _File:
             elif found == ";" and not depth:
                 return
 
+    def _statements(self, *skipped: str) -> Iterator[str]:
+        """Yields the first word of each statement of a block, but skips those that begin with these words."""
+        self._expect("{")
+        while (word := self._next()) != "}":
+            if word in skipped:
+                self._skip()
+            elif word != ";":
+                yield word
+
     # -- declarations
 
     def _top(self) -> None:
@@ -222,29 +230,19 @@ class _File:
         name = self._next()
         made = Message(f"{scope}.{name}" if scope else name)
         self._found.by_name[made.full_name] = made
-        self._expect("{")
-        while (word := self._next()) != "}":
+        for word in self._statements("option", "reserved", "extensions", "extend"):
             is_block = self._tokens[self._at + 1 : self._at + 2] == ["{"]  # else a field with a type of that name
             if word == "message" and is_block:
                 made.nested.append(self._message(made.full_name, depth + 1))
             elif word == "enum" and is_block:
                 self._enum(made.full_name)
             elif word == "oneof" and is_block:
-                self._oneof(made)
-            elif word in ("option", "reserved", "extensions", "extend"):
-                self._skip()
-            elif word != ";":
+                oneof = self._next()
+                for inner in self._statements("option"):
+                    self._field(made, inner, oneof)
+            else:
                 self._field(made, word)
         return made
-
-    def _oneof(self, made: Message) -> None:
-        name = self._next()
-        self._expect("{")
-        while (word := self._next()) != "}":
-            if word == "option":
-                self._skip()
-            elif word != ";":
-                self._field(made, word, oneof=name)
 
     def _field(self, made: Message, word: str, oneof: str = "") -> None:
         label, key = "", None
@@ -286,17 +284,13 @@ class _File:
     def _enum(self, scope: str) -> None:
         name = self._next()
         names: dict[int, str] = {}
-        self._expect("{")
-        while (word := self._next()) != "}":
-            if word in ("option", "reserved"):
-                self._skip()
-            elif word != ";":
-                self._expect("=")
-                number = _number(self._next())
-                if number is None:
-                    raise self._wrong(f"{word} of the enum {name} has no number")
-                names.setdefault(number, word)  # the first of several names for a number
-                self._skip()
+        for word in self._statements("option", "reserved"):
+            self._expect("=")
+            number = _number(self._next())
+            if number is None:
+                raise self._wrong(f"{word} of the enum {name} has no number")
+            names.setdefault(number, word)  # the first of several names for a number
+            self._skip()
         self._found.enums[f"{scope}.{name}" if scope else name] = names
 
 

@@ -47,8 +47,7 @@ class Registry:
 
     @classmethod
     def of(cls, url: str, configs: Mapping[str, str] | None = None) -> Registry:
-        """Returns the registry at a URL, with the login of the URL or of configs by Confluent's names. Raises
-        SourceError."""
+        """Returns the registry at a URL, with the login of the URL or of Confluent's configs. Raises SourceError."""
         parts = urlsplit(url)
         try:
             where = parts.hostname, parts.port
@@ -96,12 +95,11 @@ class Registry:
         try:
             kind, text = document.get("schemaType") or "AVRO", document["schema"]
             references = [(one["name"], one["subject"], one["version"]) for one in document.get("references") or ()]
-            is_valid = kind in TYPES and isinstance(text, str)
-            is_valid = is_valid and all((type(n), type(s), type(v)) == (str, str, int) for n, s, v in references)
+            types = [tuple(map(type, one)) for one in references]
+            if kind not in TYPES or not isinstance(text, str) or types != [(str, str, int)] * len(types):
+                raise TypeError
         except (AttributeError, KeyError, TypeError):
-            is_valid = False
-        if not is_valid:
-            raise SourceError(f"the response of the schema registry {self} has no schema of a known type")
+            raise SourceError(f"the response of the schema registry {self} has no schema of a known type") from None
         referred += references
         if depth > DEPTH_MAX or len(referred) > REFERENCES_MAX:
             raise SourceError(

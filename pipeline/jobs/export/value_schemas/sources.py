@@ -119,12 +119,9 @@ class Folder:
 
     def _read(self, name: str) -> Schema:
         kind = _ENDS[os.path.splitext(name)[1]]
-        if kind != "PROTOBUF":
-            return Schema(kind, self._text(name))
-        others = [one for one in sorted(os.listdir(self.path)) if one.endswith(".proto") and one != name]
-        return Schema(
-            kind, self._text(name), tuple((one, Schema(kind, self._text(one))) for one in others[:IMPORTS_MAX])
-        )
+        names = sorted(os.listdir(self.path)) if kind == "PROTOBUF" else ()
+        others = [one for one in names if one.endswith(".proto") and one != name][:IMPORTS_MAX]
+        return Schema(kind, self._text(name), tuple((one, Schema(kind, self._text(one))) for one in others))
 
     def _text(self, name: str) -> str:
         path = os.path.join(self.path, name)
