@@ -70,8 +70,7 @@ def in_folder(folder: str, file: str) -> Mapping[str, str]:
 
 def of_objects(of: CatalogTable, conf: Mapping[str, str]) -> CatalogTable:
     """Returns a table whose files are in an object store with these settings: pyiceberg's follow from them, unless they
-    are given. Both read credentials from the environment.
-    """
+    are given. Both read credentials from the environment."""
     found = {_STORE[name]: value for name, value in conf.items() if name in _STORE}
     return replace(of, properties={**found, **of.properties})
 
@@ -84,10 +83,11 @@ def as_error(make: Callable[[str], Exception], what: str) -> Iterator[None]:
         yield
     except (ReadError, SetupError):
         raise
-    except OSError as error:
-        raise make(f"{what}: {error.strerror or line(error)}") from error
     except Exception as error:
-        raise make(f"{what}: {line(error)}") from error
+        # The next lines of an error of a database have the statement with its parameters.
+        reason = error.strerror if isinstance(error, OSError) else None
+        text = reason or str(error).strip().partition("\n")[0] or type(error).__name__
+        raise make(f"{what}: {' '.join(text.split())[:300]}") from error
 
 
 def loaded(of: CatalogTable) -> Any:
@@ -142,17 +142,9 @@ def _data_file(table: Any, file: Any) -> DataFile:
         for number, one in enumerate(spec.fields)
         if str(one.transform) == "identity"
     }
-    bounds: list[int | None] = [None, None]
     column = next((one for one in schema.fields if one.name == "offset" and str(one.field_type) == "long"), None)
-    if column is not None:
-        for number, of in enumerate((file.lower_bounds, file.upper_bounds)):
-            if of and column.field_id in of:
-                bounds[number] = from_bytes(column.field_type, of[column.field_id])
+    bounds: list[Any] = [
+        from_bytes(column.field_type, of[column.field_id]) if column and of and column.field_id in of else None
+        for of in (file.lower_bounds, file.upper_bounds)
+    ]
     return DataFile(path_of(file.file_path), values, file.record_count, file.file_size_in_bytes, *bounds)
-
-
-def line(error: BaseException) -> str:
-    """Returns the first line of an error: the next lines of a database have the statement with its
-    parameters."""
-    text = str(error).strip().partition("\n")[0] or type(error).__name__
-    return " ".join(text.split())[:300]

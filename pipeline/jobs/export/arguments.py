@@ -44,8 +44,7 @@ def limit(text: str | Limit, name: str) -> Limit:
 
 
 def folder(path: str) -> str:
-    """Returns the absolute path of a mounted folder, or the URL of objects. Raises ExportError for other file
-    systems."""
+    """Returns the absolute path of a mounted folder, or the URL of objects. Raises ExportError for others."""
     if is_url(path):
         return path.rstrip("/")
     if (found := local_path(path)) is None:
@@ -72,8 +71,7 @@ def objects(
 
 
 def check_folder(root: str, format: str, paths: Sequence[str], *, has_catalog: bool = False) -> None:
-    """Checks that the export folder is outside these data directories, and can have a table of that format. Raises
-    ExportError."""
+    """Checks that a folder is outside these data directories and can have such a table. Raises ExportError."""
     if is_url(root):
         for path in filter(is_url, paths):
             if f"{root}/".startswith(f"{path.rstrip('/')}/"):

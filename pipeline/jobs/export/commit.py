@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 GROUP_PIECES = 64
 GROUP_FILES = 1000
 GROUP_SECONDS = 10.0
-"""A group is committed with this number of pieces or files, or at this age: an interruption repeats at most one
-group."""
+"""A group is committed with so many pieces or files, or at this age: an interruption repeats at most one group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +57,16 @@ class Settings:
         read |= {name: value for name, value in more.items() if value is not None}
         return json.dumps(read, indent=1).encode() + b"\n"
 
-    @classmethod
-    def parse(cls, data: bytes, root: str) -> Settings:
-        """Parses the settings of a folder. Raises ExportError."""
-        try:
-            read = json.loads(data)
-            version = read["version"]
-            more = (read.get("table"), read.get("key_decoding"))
-            there = cls(read["format"], read["isolation"], read["decoding"], *more)
-        except (ValueError, TypeError, KeyError) as error:
-            raise ExportError(f"{root}/{layout.SETTINGS} is not a valid settings file: {error}") from error
-        if version != 1:
-            raise ExportError(f"{root}/{layout.SETTINGS} has version {version}, this release supports 1")
-        return there
-
     def check(self, there: Settings, root: str) -> None:
         """Compares with the settings of a folder. Raises ExportError if they differ."""
         for name in ("format", "isolation", "decoding", "table", "key_decoding"):
             old, new = getattr(there, name), getattr(self, name)
-            if old != new and not (name in _DECODINGS and self.adds_columns and _may_follow(old or {}, new or {})):
+            is_addition = self.adds_columns and name in ("decoding", "key_decoding")
+            if old != new and not (is_addition and _may_follow(old or {}, new or {})):
                 raise ExportError(
                     f"{root} has an export with {name.replace('_', ' ')} {_shown(old)}, not {_shown(new)}:"
                     " use the same or another folder"
                 )
-
-
-_DECODINGS = ("decoding", "key_decoding")
 
 
 def _may_follow(old: dict[str, str | None], new: dict[str, str | None]) -> bool:
@@ -383,8 +366,7 @@ def opened(
 def opener(
     root: str, form: Form, catalog: CatalogTable | None = None, place: Place | None = None
 ) -> Callable[[], Table] | None:
-    """Returns the function that opens the table in a folder, or creates it; None for plain Parquet. `place`: of
-    objects."""
+    """Returns the function that opens or creates the table in a folder or a place; None for plain Parquet."""
     if form.format == "delta":
         return partial(DeltaTable, root, form.schema, place)
     if form.format == "iceberg":
@@ -404,12 +386,21 @@ def stored(root: str, place: Place | None = None) -> Settings | None:
 
 def _stored(root: str, files: Files) -> Settings | None:
     path = os.path.join(root, layout.SETTINGS)
-    return Settings.parse(files.read_bytes(path), root) if files.exists(path) else None
+    if not files.exists(path):
+        return None
+    try:
+        read = json.loads(files.read_bytes(path))
+        version, more = read["version"], (read.get("table"), read.get("key_decoding"))
+        there = Settings(read["format"], read["isolation"], read["decoding"], *more)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ExportError(f"{path} is not a valid settings file: {error}") from error
+    if version != 1:
+        raise ExportError(f"{path} has version {version}, this release supports 1")
+    return there
 
 
 def check(root: str, settings: Settings, files: Files) -> None:
-    """Checks that a folder can be exported to with these settings, without changing anything. Raises ExportError,
-    OSError."""
+    """Checks that a folder can be exported to with these settings; changes nothing. Raises ExportError, OSError."""
     try:
         names = set(files.list(root))
     except FileNotFoundError:

@@ -28,8 +28,7 @@ APP_ID = "ottla-export"
 
 
 class DeltaTable:
-    """The table in a folder, or in a place of objects, created if missing. Raises ExportError; MissingExtra without
-    deltalake."""
+    """The table in a folder or a place of objects, created if missing. Raises ExportError; MissingExtra."""
 
     def __init__(self, root: str, schema: pa.Schema, place: Place | None = None) -> None:
         with needed():
@@ -113,8 +112,7 @@ class DeltaTable:
             self._table.optimize.compact([("topic", "=", topic)], file_bytes, writer_properties=properties)
 
     def delete_old(self, hours: int) -> int:
-        """Deletes the files that no version of these last hours has, those of killed writers, too. Returns their
-        number."""
+        """Deletes the files that no version of these last hours has, also of killed writers. Returns how many."""
         with _as_export_error(f"old files in {self._root} cannot be deleted"):
             return len(self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True))
 
@@ -147,8 +145,7 @@ def actions(root: str, options: dict[str, str] | None = None) -> list[dict[str, 
 
 
 def file_sizes(root: str, options: dict[str, str] | None = None) -> FileSizes:
-    """Returns the sizes of the files in the newest version of a table: by topic, and by partition and date. Raises the
-    errors of `actions`."""
+    """Returns the sizes of a table's files by topic, and by partition and date. Raises the errors of `actions`."""
     found: FileSizes = {}
     for one in actions(root, options):
         day = (one["partition.partition"], one["partition.date"])

@@ -49,8 +49,7 @@ def own_table(root: str, description: str | None) -> CatalogTable | None:
 
 
 class IcebergTable:
-    """The table of the export in a folder, or in a place of objects, created if the export is new. Raises ExportError;
-    MissingExtra without pyiceberg."""
+    """The table in a folder or a place of objects, created if the export is new. Raises ExportError; MissingExtra."""
 
     def __init__(self, root: str, schema: pa.Schema, of: CatalogTable, place: Place | None = None) -> None:
         self._root, self._place = root, place
@@ -69,7 +68,14 @@ class IcebergTable:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the files, with the field ids of the table. Raises ExportError for one that it lacks."""
-        return _identified(self._columns, self._table.schema())
+
+        def identified(one: pa.Field, path: str) -> pa.Field:
+            try:
+                return _with_id(one, self._table.schema().find_field(path).field_id)
+            except ValueError:
+                raise ExportError(f"the Iceberg table has no column {path}") from None
+
+        return pa.schema([_changed(one, identified, one.name) for one in self._columns])
 
     def extend(self) -> None:
         """Adds columns and fields of structs."""
@@ -92,10 +98,10 @@ class IcebergTable:
     def _opened(self) -> Any:
         if self._catalog.table_exists(self._of.table):
             table = self._catalog.load_table(self._of.table)
-            self._check(table)
+            self._check(table)  # its ValueError continues the message of ExportError
             return table
         if next(commits(files_of(self._place), self._root), None) is not None:
-            raise _Refused(f"the catalog does not have it, but {self._root} has documents of an export")
+            raise ValueError(f"the catalog does not have it, but {self._root} has documents of an export")
         from pyiceberg.io.pyarrow import pyarrow_to_schema
         from pyiceberg.partitioning import PartitionField, PartitionSpec
         from pyiceberg.transforms import IdentityTransform
@@ -120,12 +126,12 @@ class IcebergTable:
         folder = table.properties.get(FOLDER)
         if folder != self._location:
             other = f"of the export in {folder}" if folder else "not of an export"
-            raise _Refused(f"it is {other}, and this one is in {self._location}")
+            raise ValueError(f"it is {other}, and this one is in {self._location}")
         schema, spec = table.schema(), table.spec()
         if [(schema.find_column_name(one.source_id), str(one.transform)) for one in spec.fields] != [
             (name, "identity") for name in layout.PARTITIONING.names
         ]:
-            raise _Refused(f"its partitioning was changed: it must be {', '.join(layout.PARTITIONING.names)}")
+            raise ValueError(f"its partitioning was changed: it must be {', '.join(layout.PARTITIONING.names)}")
 
     # -- the table of a commit
 
@@ -160,12 +166,10 @@ class IcebergTable:
         assert place is not None
         day = None if place.day == layout.NO_DAY else place.day
         schema = self._table.schema()
-        low: dict[str, int | None] = {"offset": file.first_offset, "timestamp": file.min_timestamp}
-        high: dict[str, int | None] = {"offset": file.last_offset, "timestamp": file.max_timestamp}
 
-        def bounds(of: dict[str, int | None]) -> dict[int, bytes]:
-            units = {"offset": 1, "timestamp": 1000}
-            known = [(schema.find_field(name), value * units[name]) for name, value in of.items() if value is not None]
+        def bounds(offset: int, time_ms: int | None) -> dict[int, bytes]:
+            values = {"offset": offset} if time_ms is None else {"offset": offset, "timestamp": time_ms * 1000}
+            known = [(schema.find_field(name), value) for name, value in values.items()]
             return {column.field_id: to_bytes(column.field_type, value) for column, value in known}
 
         return DataFile.from_args(
@@ -179,14 +183,10 @@ class IcebergTable:
             value_counts={},
             null_value_counts={},
             nan_value_counts={},
-            lower_bounds=bounds(low),
-            upper_bounds=bounds(high),
+            lower_bounds=bounds(file.first_offset, file.min_timestamp),
+            upper_bounds=bounds(file.last_offset, file.max_timestamp),
             spec_id=self._table.spec().spec_id,
         )
-
-
-class _Refused(Exception):
-    """The table cannot be used; the message continues that of the ExportError."""
 
 
 # -- types
@@ -199,18 +199,6 @@ def widened(kind: pa.DataType) -> pa.DataType:
         return one.with_type(pa.int32()) if pa.types.is_int8(one.type) or pa.types.is_int16(one.type) else one
 
     return _changed(pa.field("", kind), wide, "").type
-
-
-def _identified(schema: pa.Schema, by: Any) -> pa.Schema:
-    """Returns the columns with the field ids of the table's schema. Raises ExportError for one that it lacks."""
-
-    def identified(one: pa.Field, path: str) -> pa.Field:
-        try:
-            return _with_id(one, by.find_field(path).field_id)
-        except ValueError:
-            raise ExportError(f"the Iceberg table has no column {path}") from None
-
-    return pa.schema([_changed(one, identified, one.name) for one in schema])
 
 
 def _numbered(columns: Iterable[pa.Field]) -> pa.Schema:

@@ -17,12 +17,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from ....protocol.text import size as size_text
 from ...backend import Backend, OnCorrupt, Selection
 from ...objects.places import files_of
 from ...offsets import Limit
 from ...readers.files import FileBackend
+from ...spark_api import arrow_schema
 from .. import spark_tasks
 from ..iceberg_catalog import CatalogTable
 from ..spark_tasks import ProgressCallback, size_of
@@ -199,12 +201,7 @@ def _naming_folder(root: str) -> Iterator[None]:
 
 
 def json_schema(ddl: str, kind: Kind = "json") -> Decoding:
-    """Returns the decoding of JSON to the columns of a Spark schema, such as `id BIGINT, name STRING`. Raises
-    ExportError."""
-    from pyspark.sql.types import StructType
-
-    from ...spark_api import arrow_schema
-
+    """Returns the decoding of JSON by a Spark schema, such as `id BIGINT, name STRING`. Raises ExportError."""
     try:
         schema: Any = StructType.fromDDL(ddl)
     except Exception as error:

@@ -104,22 +104,6 @@ class Place(NamedTuple):
         return f"topic={quote(self.topic, safe='')}/partition={self.partition}/date={self.date or NO_DATE}"
 
 
-def schema(
-    decoded: pa.DataType | None = None,
-    decoded_key: pa.DataType | None = None,
-    *,
-    timestamp: pa.DataType = TIMESTAMP,
-    dead_letters: bool = False,
-) -> pa.Schema:
-    """Returns the columns of the files, with the decoded values and keys if `decoded` and `decoded_key` are their
-    types."""
-    fields = [field.with_type(timestamp) if field.name == "timestamp" else field for field in SCHEMA]
-    for kind, name, letter in ((decoded, DECODED, DEAD_LETTER), (decoded_key, DECODED_KEY, DEAD_LETTER_KEY)):
-        if kind is not None:
-            fields += [pa.field(name, kind), *[pa.field(letter, DEAD_LETTER_TYPE)] * dead_letters]
-    return pa.schema(fields)
-
-
 def file_name(name: str) -> FileName | None:
     """Parses the name of a file; None if it is not from an export."""
     match = _NAME.fullmatch(name)

@@ -188,8 +188,7 @@ def commits(files: Files, root: str) -> Iterator[Commit]:
 
 
 def exported_files(files: Files, root: str) -> Iterator[tuple[Exported, ExportedFile]]:
-    """Returns every file of the export in a folder, with its piece of work, in the order of the commits. Raises
-    ExportError, OSError."""
+    """Returns each file of the export with its piece of work, in the order of commits. Raises ExportError, OSError."""
     return ((one, file) for commit in commits(files, root) for one in commit.exported for file in one.files)
 
 

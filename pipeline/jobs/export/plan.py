@@ -47,8 +47,7 @@ class Request:
 
 @dataclass(slots=True)
 class TopicPlan:
-    """The plan for a topic. `todo`, `skipped` and `gone` are by partition: to export, exported before (0 if none), and
-    deleted before they could be exported."""
+    """The plan for a topic, by partition: `todo`, `skipped` (exported before) and `gone` (deleted before that)."""
 
     topic: str
     topic_id: str | None

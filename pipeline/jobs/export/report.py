@@ -13,7 +13,7 @@ The document of `to_json`:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..report import Report, total
@@ -121,19 +121,10 @@ def _amount(of: TopicExport | ExportReport) -> str:
 
 
 def _topic(topic: TopicExport) -> dict[str, Any]:
-    names = ("topic", "topic_id", "generation", "records", "files", "bytes", "undecoded")
     return {
-        **{name: getattr(topic, name) for name in names},
+        **asdict(topic),
         "problem": topic.problem or None,
         "partitions": [
-            {
-                "partition": one.partition,
-                "offsets": [list(of) for of in one.offsets],
-                "exported": sum(of.size for of in one.offsets),
-                "skipped": one.skipped,
-                "gone": list(one.gone) if one.gone is not None else None,
-                "lost": one.lost,
-            }
-            for one in topic.partitions.values()
+            {**asdict(one), "exported": sum(of.size for of in one.offsets)} for one in topic.partitions.values()
         ],
     }

@@ -79,20 +79,22 @@ class Form:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the rows; the files have those of `columns`, if given."""
-        types = [None if one is None else one.type for one in (self.decoding, self.key_decoding)]
-        return layout.schema(*types, timestamp=self.timestamp, dead_letters=self.has_dead_letters)
-
-    @property
-    def has_dead_letters(self) -> bool:
-        """Whether the files have the columns of values and keys that do not decode."""
-        return self.on_undecodable == "dead-letter"
+        fields = [one.with_type(self.timestamp) if one.name == "timestamp" else one for one in layout.SCHEMA]
+        for decoding, name, letter in (
+            (self.decoding, layout.DECODED, layout.DEAD_LETTER),
+            (self.key_decoding, layout.DECODED_KEY, layout.DEAD_LETTER_KEY),
+        ):
+            if decoding is not None:
+                fields.append(pa.field(name, decoding.type))
+                if self.on_undecodable == "dead-letter":
+                    fields.append(pa.field(letter, layout.DEAD_LETTER_TYPE))
+        return pa.schema(fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """The work of one task: offsets from `start` (inclusive) to `end` (exclusive) of a partition, read by `piece`, to
-    files under `root`. Picklable. `size_bytes` is an estimate. `fail_on_loss`: offsets that no longer exist fail the
-    job."""
+    files under `root`. Picklable. `size_bytes` is an estimate. `fail_on_loss`: missing offsets fail the job."""
 
     piece: Piece
     root: str
@@ -122,8 +124,7 @@ class Written:
 
 
 def write(work: Work, files: Files | None = None) -> Written:
-    """Does the work. Raises ReadError, OSError; then, and after any interruption, its files are not part of the
-    export."""
+    """Does the work. Its files are part of the export only when they are committed. Raises ReadError, OSError."""
     disk = files if files is not None else files_of(work.place)
     piece: Any = work.piece
     try:
@@ -272,7 +273,7 @@ class _Writer:
             if decoded.problems:
                 self._count(part, decoded.problems, rows.column("offset"))
             arrays.append(decoded.values)
-            if form.has_dead_letters:
+            if form.on_undecodable == "dead-letter":
                 arrays.append(_dead_letters(rows.column(part), decoded.problems))
         return pa.RecordBatch.from_arrays(arrays, schema=form.schema)
 
