@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import html
 import io
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from ...protocol.text import moment
 from ..extras import needed
 from .audit.report import AuditReport, text_of
-from .census.facts import Facts, Sizes
+from .census.facts import Sizes, Times
 from .census.report import CensusReport, TopicCensus, codec_name
 
-SUFFIXES = (".png", ".html")
 TOPICS_MAX = 25  # the largest ones; the others are left out
 FINDINGS_MAX = 500
 _MS = 1000.0
@@ -35,11 +34,8 @@ th { text-align: left } td.n { text-align: right; font-variant-numeric: tabular-
 
 
 def drawn(report: CensusReport | AuditReport, path: str) -> bytes:
-    """Returns the plot of a report in the format of the path's suffix. Raises MissingExtra, and ValueError for another
-    suffix."""
-    suffix = os.path.splitext(path)[1].lower()
-    if suffix not in SUFFIXES:
-        raise ValueError(f"{path}: the file name must end in {' or '.join(SUFFIXES)}")
+    """Returns the plot of a report: an HTML page if the path ends in `.html`, else PNG. Raises MissingExtra."""
+    is_page = path.lower().endswith(".html")
     with needed():
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -51,11 +47,8 @@ def drawn(report: CensusReport | AuditReport, path: str) -> bytes:
             _census(figure, report)
         else:
             _audit(figure, report)
-        figure.savefig(out, format="png" if suffix == ".png" else "svg", dpi=120)
-    data = out.getvalue()
-    if suffix == ".html":
-        data = page(report, data.decode()).encode()
-    return data
+        figure.savefig(out, format="svg" if is_page else "png", dpi=120)
+    return page(report, out.getvalue().decode()).encode() if is_page else out.getvalue()
 
 
 # -- plots
@@ -63,7 +56,7 @@ def drawn(report: CensusReport | AuditReport, path: str) -> bytes:
 
 def _census(figure: Any, report: CensusReport) -> None:
     topics = sorted(report.topics, key=lambda topic: -topic.facts.bytes)[:TOPICS_MAX]
-    timed = [topic for topic in topics if _span_of(topic.facts) is not None]
+    timed = [topic for topic in topics if _calendar(topic.facts.create) or _calendar(topic.facts.append)]
     rows = [max(len(topics), 1), 8, max(len(timed), 1)]
     figure.set_size_inches(11, 3 + 0.32 * (rows[0] + rows[2]) + 3)
     grid = figure.add_gridspec(3, 2, height_ratios=[rows[0] + 3, 9, rows[2] + 3])
@@ -119,8 +112,8 @@ def _times(axes: Any, topics: Sequence[TopicCensus]) -> None:
 
     for row, topic in enumerate(topics):
         for times, colour in ((topic.facts.create, "tab:green"), (topic.facts.append, "tab:purple")):
-            if (span := _calendar(times.first_ms, times.last_ms)) is not None:
-                ends = [dates.date2num(_moment(at)) for at in span]
+            if span := _calendar(times):
+                ends = [dates.date2num(datetime.fromtimestamp(at / _MS, UTC)) for at in span]
                 axes.plot(ends, [row, row], "o-", color=colour, linewidth=5, markersize=6)
     _named(axes, [topic.topic for topic in topics])
     if topics:
@@ -155,22 +148,12 @@ def _named(axes: Any, names: Sequence[str]) -> None:
     axes.grid(axis="x", alpha=0.3)
 
 
-def _span_of(facts: Facts) -> tuple[int, int] | None:
-    found = [_calendar(times.first_ms, times.last_ms) for times in (facts.create, facts.append)]
-    return next((span for span in found if span is not None), None)
-
-
-def _calendar(first_ms: int | None, last_ms: int | None) -> tuple[int, int] | None:
-    """Returns these times, clamped to the range of datetime, or None."""
+def _calendar(times: Times) -> tuple[int, int] | None:
+    """Returns the first and the last time, clamped to the range of datetime, or None."""
+    first_ms, last_ms = times.first_ms, times.last_ms
     if first_ms is None or last_ms is None or first_ms > _TIMES_MS[1] or last_ms < _TIMES_MS[0]:
         return None
     return max(first_ms, _TIMES_MS[0]), min(last_ms, _TIMES_MS[1])
-
-
-def _moment(time_ms: int) -> Any:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(time_ms / _MS, UTC)
 
 
 # -- pages

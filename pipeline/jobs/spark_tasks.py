@@ -92,8 +92,10 @@ class Meter:
         self._printed_s = 0.0
 
     def __call__(self, progress: Progress) -> None:
-        if self._stream is None or not (self._on_terminal or self._is_due(progress)):
+        is_due = progress.ended or progress.seconds >= self._printed_s + LINE_S
+        if self._stream is None or not (self._on_terminal or is_due):
             return
+        self._printed_s = progress.seconds
         line = f"{self._what}: {progress}"
         with contextlib.suppress(OSError, ValueError):  # stderr may be closed
             if self._on_terminal:
@@ -101,12 +103,6 @@ class Meter:
             else:
                 self._stream.write(line + "\n")
             self._stream.flush()
-
-    def _is_due(self, progress: Progress) -> bool:
-        if not progress.ended and progress.seconds < self._printed_s + LINE_S:
-            return False
-        self._printed_s = progress.seconds
-        return True
 
 
 def bundles(sizes: Sequence[int], cores: int) -> list[list[int]]:
@@ -254,12 +250,10 @@ def sentence(error: Exception) -> str:
     """Returns the message of an error in one line."""
     if (thrown := getattr(error, "java_exception", None)) is not None:
         # The other lines are Java frames; the prefix is the number of the task and stage.
-        return _cut(_OF_SPARK.sub("", str(thrown).partition("\n")[0]))
-    text = " ".join(str(error).split())
-    kind = type(error).__name__
-    # Errors of Ottla are complete sentences; of others the type is more informative than the text.
-    return _cut(text if type(error).__module__.startswith("ottla.") and text else f"{kind}: {text}" if text else kind)
-
-
-def _cut(text: str) -> str:
+        text = _OF_SPARK.sub("", str(thrown).partition("\n")[0])
+    else:
+        text, kind = " ".join(str(error).split()), type(error)
+        # Errors of Ottla are complete sentences; of others the type is more informative than the text.
+        if not text or not kind.__module__.startswith("ottla."):
+            text = f"{kind.__name__}: {text}" if text else kind.__name__
     return text if len(text) <= SENTENCE_LETTERS else text[: SENTENCE_LETTERS - 3] + "..."

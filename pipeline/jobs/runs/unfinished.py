@@ -71,17 +71,17 @@ class RunsReport(Report):
             when = f", last changed {moment(one.changed_ms)} UTC" if one.changed_ms is not None else ""
             amount = f"{plural(one.files, 'file')}, {size_text(one.bytes)}"
             yield f"{one.path}: {done}{one.kind}: {one.what}; {amount}{when}"
-            if one.path not in self.removed and (problem := self._problem(one)):
+            if problem := self._problem(one):
                 yield f"  kept: {problem}"
 
     def _problem(self, one: Unfinished) -> str:
-        return self.problems.get(one.path, one.kept)
+        return "" if one.path in self.removed else self.problems.get(one.path, one.kept)
 
     def to_dict(self) -> dict[str, Any]:
         runs = []
         for one in self.found:
             document = {name: getattr(one, name) for name in ("kind", "path", "what", "files", "bytes")}
-            problem = "" if one.path in self.removed else self._problem(one)
+            problem = self._problem(one)
             state = "removed" if one.path in self.removed else "kept" if problem else "left"
             runs.append({**document, "changed": one.changed_ms, "state": state, "problem": problem or None})
         return {"runs": runs}

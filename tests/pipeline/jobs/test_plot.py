@@ -142,8 +142,3 @@ def test_bars_have_the_numbers_of_the_report(tmp_path: Path) -> None:
     report.rules += [RuleResult("key required", 8, 2), RuleResult("value required", 0, 0)]
     plot._audit(figure, report)
     assert [[bar.get_width() for bar in patches(axes)] for axes in figure.axes] == [[3, 1], [25, 0]]
-
-
-def test_plot_other_suffix_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"the file name must end in \.png or \.html"):
-        draw(an_audit(), str(tmp_path / "out.pdf"))
