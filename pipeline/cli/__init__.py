@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 PROGRAM = "ottla pipeline"
 SCRIPT = Path(__file__).parents[1] / "__main__.py"
 MODULES = ("census", "audit", "upgrade", "compact", "export", "optimize", "verify", "import_", "replay", "runs")
-"""The folders of the jobs, in the order of the help. A trailing `_`, which avoids a keyword, is not part of the
-command."""
+"""The folders of the jobs, in the order of the help. A trailing `_` avoids a keyword: commands lack it."""
 
 _COMMANDS = {module.rstrip("_"): module for module in MODULES}
 PLOT_SUFFIXES = (".png", ".html")
