@@ -309,7 +309,7 @@ class _Writer:
         if form.columns is not None:
             table = self._placed(table, day)
         while begin < table.num_rows:
-            file = of_day.file = of_day.file or self._opened(day)
+            file = of_day.file = of_day.file or self._opened()
             room = table.num_rows - begin if form.rows_per_file is None else form.rows_per_file - file.rows
             part = table.slice(begin, room)
             file.add(part, size * part.num_rows // table.num_rows)
@@ -324,7 +324,7 @@ class _Writer:
             rows = rows.append_column(column, pa.repeat(pa.scalar(value, column.type), rows.num_rows))
         return rows
 
-    def _opened(self, day: int) -> _OpenFile:
+    def _opened(self) -> _OpenFile:
         open_now = [other for other, of_day in self._days.items() if of_day.file is not None]
         if len(open_now) >= OPEN_FILES:
             self._close(open_now[0])
