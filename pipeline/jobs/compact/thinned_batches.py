@@ -64,25 +64,24 @@ class _Item(NamedTuple):
     verdict: Verdict
     horizon_ms: int | None
 
+    def entry(self, window: memoryview) -> memoryview:
+        return window[self.position : self.position + self.header.size_bytes]
+
     @property
     def goes(self) -> bool:
         return self.verdict.keep is none and not self.verdict.keep_empty
 
     @property
-    def stays(self) -> bool:
-        return self.verdict.keep is every and self.horizon_ms is None and self.header.magic == batch.MAGIC
-
-    @property
-    def is_upgraded(self) -> bool:
-        """Whether the entry only changes its format."""
-        return self.header.magic != batch.MAGIC and self.verdict.keep is every and self.horizon_ms is None
+    def is_whole(self) -> bool:
+        """Whether the entry changes its format at most."""
+        return self.verdict.keep is every and self.horizon_ms is None
 
     @property
     def is_thinned(self) -> bool:
         """Whether the batch is thinned together with others."""
         header, keep = self.header, self.verdict.keep
         return (
-            not self.stays
+            not self.is_whole
             and (keep is every or isinstance(keep, Chosen))
             and header.magic == batch.MAGIC
             and not (header.is_control or header.log_append_time)
@@ -90,10 +89,10 @@ class _Item(NamedTuple):
         )
 
 
-class _Thinned(NamedTuple):
+class _Kept(NamedTuple):
     """A batch without its dropped records."""
 
-    data: bytearray
+    data: bytearray | memoryview
     max_timestamp: int
     count: int
 
@@ -127,40 +126,40 @@ class RunReader:
 
     def _written(self, window: memoryview, items: list[_Item]) -> Iterator[tuple[memoryview, BatchHeader] | Run]:
         thinned = _thinned(window, [item for item in items if item.is_thinned])
-        run = _RunBuilder(window)
+        run: list[tuple[BatchHeader, _Kept]] = []
         old: list[_Item] = []
         for item in items:
-            made = thinned.get(item.position)
             if item.goes:
                 continue
-            if item.is_upgraded and not self._keep_old:
-                if run.last_offsets:
-                    yield run.made()
-                    run = _RunBuilder(window)
-                old.append(item)
-                continue
-            if old:
+            made, header = thinned.get(item.position), item.header
+            is_old = item.is_whole and header.magic != batch.MAGIC and not self._keep_old
+            if old and not is_old:
                 yield from self._upgraded(window, old)
                 old = []
-            if made is not None or item.stays:
-                run.add(item, made)
+            if item.is_whole and header.magic == batch.MAGIC:
+                made = _Kept(item.entry(window), header.max_timestamp, header.record_count)
+            if made is not None:
+                run.append((header, made))
                 continue
-            if run.last_offsets:
-                yield run.made()
-                run = _RunBuilder(window)
-            yield self._alone(window, item)
-        if run.last_offsets:
-            yield run.made()
+            if run:
+                yield _run(run)
+                run = []
+            if is_old:
+                old.append(item)
+            else:
+                yield self._alone(window, item)
+        if run:
+            yield _run(run)
         if old:
             yield from self._upgraded(window, old)
 
     def _alone(self, window: memoryview, item: _Item) -> tuple[memoryview, BatchHeader]:
         self._verdict = item.verdict
-        return window[item.position : item.position + item.header.size_bytes], item.header
+        return item.entry(window), item.header
 
     def _upgraded(self, window: memoryview, items: list[_Item]) -> Iterator[tuple[memoryview, BatchHeader] | Run]:
         """Upgrades consecutive old entries; those between them were dropped."""
-        entries = [window[item.position : item.position + item.header.size_bytes] for item in items]
+        entries = [item.entry(window) for item in items]
         places = [0, *accumulate(map(len, entries))]
         by_place = dict(zip(places, items, strict=False))
         end_offset = items[-1].header.next_offset
@@ -168,56 +167,27 @@ class RunReader:
             yield found if isinstance(found, Run) else self._alone(window, by_place[found.position])
 
 
-class _RunBuilder:
-    """Builds a run."""
-
-    def __init__(self, window: memoryview) -> None:
-        self._window = window
-        self._parts: list[bytearray | memoryview] = []
-        self._bounds = [0]
-        self._base_offsets: list[int] = []
-        self._max_timestamps: list[int] = []
-        self._counts: list[int] = []
-        self._source_bytes = 0
-        self.last_offsets: list[int] = []
-
-    def add(self, item: _Item, made: _Thinned | None) -> None:
-        """Adds the next entry of the source."""
-        header = item.header
-        self._source_bytes += header.size_bytes
-        if made is None:
-            copied = self._window[item.position : item.position + header.size_bytes]
-            self._parts.append(copied)
-            size, latest, count = len(copied), header.max_timestamp, header.record_count
-        else:
-            self._parts.append(made.data)
-            size, latest, count = len(made.data), made.max_timestamp, made.count
-        self._bounds.append(self._bounds[-1] + size)
-        self._base_offsets.append(header.base_offset)
-        self.last_offsets.append(header.last_offset)
-        self._max_timestamps.append(latest)
-        self._counts.append(count)
-
-    def made(self) -> Run:
-        """Returns the run."""
-        return Run(
-            b"".join(self._parts),
-            self._bounds,
-            self._base_offsets,
-            self.last_offsets,
-            self._max_timestamps,
-            self._counts,
-            False,
-            self._source_bytes,
-        )
+def _run(kept: Sequence[tuple[BatchHeader, _Kept]]) -> Run:
+    """Returns consecutive batches as a run."""
+    parts = [made.data for _, made in kept]
+    return Run(
+        b"".join(parts),
+        [0, *accumulate(map(len, parts))],
+        [header.base_offset for header, _ in kept],
+        [header.last_offset for header, _ in kept],
+        [made.max_timestamp for _, made in kept],
+        [made.count for _, made in kept],
+        False,
+        sum(header.size_bytes for header, _ in kept),
+    )
 
 
 # -- many batches at once
 
 
-def _thinned(window: memoryview, items: Sequence[_Item]) -> dict[int, _Thinned]:
+def _thinned(window: memoryview, items: Sequence[_Item]) -> dict[int, _Kept]:
     """Returns the thinned batches by position. Missing ones need the slow path."""
-    found: dict[int, _Thinned] = {}
+    found: dict[int, _Kept] = {}
     chunk: list[_Item] = []
     payloads: list[bytes | memoryview] = []
     records = size = 0
@@ -239,7 +209,7 @@ def _thinned(window: memoryview, items: Sequence[_Item]) -> dict[int, _Thinned]:
     return found
 
 
-def _together(items: list[_Item], payloads: list[bytes | memoryview], records: int) -> dict[int, _Thinned]:
+def _together(items: list[_Item], payloads: list[bytes | memoryview], records: int) -> dict[int, _Kept]:
     if not items or records < LEAST_RECORDS:
         return {}
     headers = [item.header for item in items]
@@ -251,7 +221,7 @@ def _together(items: list[_Item], payloads: list[bytes | memoryview], records: i
     return {} if made is None else dict(zip((item.position for item in items), made, strict=True))
 
 
-def _filtered(rows: Rows, items: Sequence[_Item]) -> list[_Thinned] | None:
+def _filtered(rows: Rows, items: Sequence[_Item]) -> list[_Kept] | None:
     """Returns the batches with their kept records; None if one has none left. Raises InvalidRecords for timestamps that
     do not fit."""
     kept = np.flatnonzero(_mask(rows, items))
@@ -267,7 +237,7 @@ def _filtered(rows: Rows, items: Sequence[_Item]) -> list[_Thinned] | None:
     bases = np.where(gets_horizon, horizons, np.where(has_horizon, old_bases, times[starts]))
     latest = np.maximum(np.maximum.reduceat(times, starts), NO_TIMESTAMP)
     data, ends = _records(rows, kept, times, np.repeat(bases, counts), np.repeat(bases != old_bases, counts))
-    made: list[_Thinned] = []
+    made: list[_Kept] = []
     bounds = [0, *ends[np.cumsum(counts)].tolist()]
     bits = np.where(has_horizon | gets_horizon, DELETE_HORIZON_BIT, 0).tolist()
     for number, (item, base, newest, count) in enumerate(
@@ -275,7 +245,7 @@ def _filtered(rows: Rows, items: Sequence[_Item]) -> list[_Thinned] | None:
     ):
         header = item.header._replace(base_timestamp=base, max_timestamp=newest, record_count=count)
         payload = data[bounds[number] : bounds[number + 1]]
-        made.append(_Thinned(batch.with_payload(header, payload, header.codec, bits=bits[number]), newest, count))
+        made.append(_Kept(batch.with_payload(header, payload, header.codec, bits=bits[number]), newest, count))
     return made
 
 
