@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .jobs.audit.job import audit as audit
     from .jobs.audit.job import audit_brokers as audit_brokers
     from .jobs.census.job import census as census
-    from .jobs.compact.job import CompactSettings as CompactSettings
+    from .jobs.compact.configs import CompactSettings as CompactSettings
     from .jobs.compact.job import compact as compact
     from .jobs.export.job import ExportSettings as ExportSettings
     from .jobs.export.job import export as export
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .sink.exactly_once import write_exactly_once as write_exactly_once
 
 _EXPORTS = {
-    "CompactSettings": ".jobs.compact.job",
+    "CompactSettings": ".jobs.compact.configs",
     "ExportSettings": ".jobs.export.job",
     "ImportSettings": ".jobs.import_.job",
     "ReplaySettings": ".jobs.replay.job",

@@ -43,8 +43,8 @@ class Command(Job):
 
     def check(self, parsed: argparse.Namespace) -> None:
         from ..in_place.directory_hold import held
-        from .job import CompactSettings, chosen_topics
-        from .steps import Release
+        from .configs import CompactSettings, Release
+        from .job import chosen_topics
 
         pattern(parsed)
         if parsed.force and not parsed.topics:

@@ -1,4 +1,4 @@
-"""The topics to compact, and their settings: from the metadata of a data directory, and from the caller.
+"""The settings of a compaction, its topics, and theirs: from the metadata of a data directory, and from the caller.
 
 Owns the defaults, which are Apache Kafka's, and the choice of topics. A topic is compacted if `__cluster_metadata-0`
 has a cleanup.policy with compact for it; without that log in the directory, as before KRaft, if the cleaner's
@@ -42,6 +42,35 @@ NAMES = tuple(_DEFAULTS)
 """The configs that affect a compaction, besides cleanup.policy."""
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The differences between the cleaners of releases; the defaults are Ottla's, and those of 4.0."""
+
+    keep_old_formats: bool = False
+    delete_horizon: bool = True
+    keep_empty_at_end: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactSettings:
+    """The topics that a compaction of data directories cleans, and its rules.
+
+    It cleans the topics with the policy compact; `topics` and `like` (a regular expression for full names) restrict
+    them. With `force` the selected topics are compacted whatever their policy. `configs` are values of `configs.NAMES`
+    for topics without an own value. Logs with a dirty ratio up to `min_dirty_ratio`, from 0 to 1, are skipped.
+    `release` has the differences between the cleaners of releases. `now_ms` is the time for the deletion of tombstones,
+    the clock's if None.
+    """
+
+    topics: Sequence[str] | None = None
+    like: str | re.Pattern[str] | None = None
+    force: bool = False
+    configs: Mapping[str, str] | None = None
+    min_dirty_ratio: float = 0.0
+    release: Release | None = None
+    now_ms: int | None = None
+
+
 def settings_of(topic: str, configs: Configs | None, defaults: Mapping[str, str]) -> Settings:
     """Returns the settings of a topic: its own configs, then `defaults` (a broker's configuration), then Kafka's.
     Raises ReadError for a value that is not a number, or too small."""
@@ -63,19 +92,11 @@ def compacted_topics(
     there: Collection[str],
     configs: Configs | None,
     cleaned: Collection[str],
-    *,
-    topics: Sequence[str] | None = None,
-    like: str | re.Pattern[str] | None = None,
-    force: bool = False,
-    defaults: Mapping[str, str] | None = None,
+    settings: CompactSettings,
 ) -> dict[str, Settings]:
-    """Returns the topics to compact, out of `there`, with their settings: all compacted topics, or of these the ones in
-    `topics`, or with a full name that matches `like`. `cleaned` are the topics in the cleaner's checkpoint.
-
-    Raises ReadError for a named topic that does not exist, or is not compacted; with `force` named topics are compacted
-    all the same.
-    """
-    defaults, named = defaults or {}, set(topics or ())
+    """Returns the topics to compact, out of `there`, with their settings. `cleaned` are the topics in the cleaner's
+    checkpoint. Raises ReadError for a named topic that does not exist, or is not compacted and not forced."""
+    defaults, named = settings.configs or {}, set(settings.topics or ())
     if unknown := sorted(defaults.keys() - set(NAMES)):
         raise ReadError(f"{', '.join(unknown)} has no effect on a compaction: use {', '.join(NAMES)}")
     settings_of("", None, defaults)
@@ -89,14 +110,14 @@ def compacted_topics(
             return True
         return topic in cleaned if configs is None else "compact" in configs.get(topic, {}).get(_POLICY, "")
 
-    if not force and (refused := sorted(topic for topic in named if not is_compacted(topic))):
+    if not settings.force and (refused := sorted(topic for topic in named if not is_compacted(topic))):
         why = "according to the cleaner's checkpoint" if configs is None else "by its cleanup.policy"
         raise ReadError(
             f"topic {', '.join(refused)} is not compacted, {why}: force drops all but the last record of each key, "
             "and records without a key"
         )
-    pattern = re.compile(like) if like is not None else None
-    chosen = named if topics is not None else {topic for topic in there if is_compacted(topic)} - NEVER
+    pattern = re.compile(settings.like) if settings.like is not None else None
+    chosen = named if settings.topics is not None else {topic for topic in there if is_compacted(topic)} - NEVER
     return {
         topic: settings_of(topic, configs, defaults)
         for topic in sorted(chosen)

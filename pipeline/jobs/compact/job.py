@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -31,31 +29,11 @@ from .. import spark_tasks
 from ..in_place.directory_hold import Held, distinct, held
 from ..partitions import topic_configs
 from ..spark_tasks import ProgressCallback
-from .configs import Settings, compacted_topics
+from .configs import CompactSettings, Settings, compacted_topics
 from .last_offsets import ROWS, Part, keys_of, settle, split, write_settled
 from .report import CompactReport, report_of
-from .steps import Buckets, Compaction, Outcome, PartitionPlan, Release, check_space, checkpoints, plan_partition
+from .steps import Buckets, Compaction, PartitionPlan, check_space, checkpoints, plan_partition
 from .tasks import rewrite_group
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactSettings:
-    """The topics that a compaction of data directories cleans, and its rules.
-
-    It cleans the topics with the policy compact; `topics` and `like` (a regular expression for full names) restrict
-    them. With `force` the selected topics are compacted whatever their policy. `configs` are values of `configs.NAMES`
-    for topics without an own value. Logs with a dirty ratio up to `min_dirty_ratio`, from 0 to 1, are skipped.
-    `release` has the differences between the cleaners of releases. `now_ms` is the time for the deletion of tombstones,
-    the clock's if None.
-    """
-
-    topics: Sequence[str] | None = None
-    like: str | re.Pattern[str] | None = None
-    force: bool = False
-    configs: Mapping[str, str] | None = None
-    min_dirty_ratio: float = 0.0
-    release: Release | None = None
-    now_ms: int | None = None
 
 
 def compact(
@@ -108,10 +86,10 @@ def compact(
         for line in (*plan_lines(plans), *rooms):
             if on_plan is not None:
                 on_plan(line)
-        outcomes = [Outcome(plan.segments, plan.bytes) for plan in plans]
-        if not dry_run:
-            outcomes = _done(spark, plans, on_progress)
-        report = report_of(roots, list(chosen), plans, outcomes, unplanned)
+        work = Compaction(DiskFiles(), plans)
+        if due and not dry_run:
+            _run(spark, work, on_progress)
+        report = report_of(roots, list(chosen), plans, work.outcomes, unplanned)
     report.dry_run = dry_run
     report.seconds = time.monotonic() - began
     return report
@@ -123,10 +101,7 @@ def chosen_topics(holdings: Sequence[Held], settings: CompactSettings) -> dict[s
         {folder.topic for holding in holdings for folder in holding.partitions},
         topic_configs([holding.root for holding in holdings]),
         {topic for holding in holdings for topic, _ in checkpoints(holding.files, holding.root).cleaned},
-        topics=settings.topics,
-        like=settings.like,
-        force=settings.force,
-        defaults=settings.configs,
+        settings,
     )
 
 
@@ -148,10 +123,7 @@ def plan_lines(plans: Sequence[PartitionPlan]) -> list[str]:
     return lines or ["no selected topic is compacted"]
 
 
-def _done(spark: SparkSession, plans: Sequence[PartitionPlan], on_progress: ProgressCallback | None) -> list[Outcome]:
-    work = Compaction(DiskFiles(), plans)
-    if not any(plan.groups for plan in plans):
-        return work.outcomes
+def _run(spark: SparkSession, work: Compaction, on_progress: ProgressCallback | None) -> None:
     try:
         for item, found in spark_tasks.run(
             spark, work.keys_items(), keys_of, on_progress=on_progress, name="ottla compact: keys"
@@ -159,11 +131,7 @@ def _done(spark: SparkSession, plans: Sequence[PartitionPlan], on_progress: Prog
             work.found(item, found)
         _shuffle(spark, work)
         for group, done in spark_tasks.run(
-            spark,
-            work.group_items(),
-            rewrite_group,
-            on_progress=on_progress,
-            name="ottla compact: segments",
+            spark, work.group_items(), rewrite_group, on_progress=on_progress, name="ottla compact: segments"
         ):
             work.put(group, done)
     except BaseException:
@@ -171,7 +139,6 @@ def _done(spark: SparkSession, plans: Sequence[PartitionPlan], on_progress: Prog
             work.clear()
         raise
     work.clear()
-    return work.outcomes
 
 
 # -- the shuffle

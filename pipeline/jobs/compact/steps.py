@@ -42,7 +42,7 @@ from ....storage.producers.txn_index import AbortedTransaction
 from ...backend import ReadError, as_read_error
 from ..in_place.directory_hold import COMPACTED, Held, put_in_place, sweep
 from ..in_place.disk_space import Free, Room, check_room, free_bytes, under_way
-from .configs import Settings
+from .configs import Release, Settings
 from .last_offsets import ROWS, KeysFound, KeysItem
 from .tasks import GroupDone, GroupItem
 
@@ -82,15 +82,6 @@ def checkpoints(files: Files, root: str) -> OffsetCheckpoints:
     with as_read_error():
         found.read()
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The differences between the cleaners of releases; the defaults are Ottla's, and those of 4.0."""
-
-    keep_old_formats: bool = False
-    delete_horizon: bool = True
-    keep_empty_at_end: bool = True
 
 
 def plan_partition(
@@ -135,7 +126,17 @@ def plan_partition(
                     now_ms=now_ms,
                     delete_retention_ms=settings.delete_retention_ms,
                 )._replace(**dataclasses.asdict(release or Release()))
-                return planned(files, held.root, key, task, dirty, facts, is_due=dirty.ratio > min_dirty_ratio)
+                is_due = dirty.ratio > min_dirty_ratio
+                return PartitionPlan(
+                    *key,
+                    held.root,
+                    task,
+                    dirty,
+                    list(groups(files, task, task.end_offset)) if is_due else [],
+                    aborted_transactions(files, task.directory) if is_due else [],
+                    len(facts),
+                    sum(segment.size_bytes for segment in facts),
+                )
             finally:
                 log.abandon()
     except (StorageError, OSError) as error:
@@ -163,29 +164,6 @@ def _opened(
             recovery_point=known.offsets[checkpoint.RECOVERY_POINT].get(key, 0),
             log_start_offset=known.offsets[checkpoint.LOG_START_OFFSET].get(key, 0),
         ),
-    )
-
-
-def planned(
-    files: Files,
-    root: str,
-    key: tuple[str, int],
-    task: Clean,
-    dirty: Dirtiness,
-    facts: Sequence[SegmentFacts],
-    *,
-    is_due: bool,
-) -> PartitionPlan:
-    """Returns the plan for a task. Raises StorageError."""
-    return PartitionPlan(
-        *key,
-        root,
-        task,
-        dirty,
-        list(groups(files, task, task.end_offset)) if is_due else [],
-        aborted_transactions(files, task.directory) if is_due else [],
-        len(facts),
-        sum(segment.size_bytes for segment in facts),
     )
 
 
@@ -253,25 +231,21 @@ class Compaction:
 
     def keys_items(self) -> list[KeysItem]:
         """Returns a piece of work for each segment."""
-        items: list[KeysItem] = []
-        for number, plan in enumerate(self.plans):
-            if not plan.groups:
-                continue
-            task = plan.task
-            for index, segment in enumerate(task.segments):
-                items.append(
-                    KeysItem(
-                        number,
-                        index,
-                        task.directory,
-                        segment.base_offset,
-                        segment.size_bytes,
-                        task.first_dirty_offset,
-                        segment.next_offset,
-                        _between(plan.aborted, segment.base_offset, segment.next_offset),
-                    )
-                )
-        return items
+        return [
+            KeysItem(
+                number,
+                index,
+                plan.directory,
+                segment.base_offset,
+                segment.size_bytes,
+                plan.task.first_dirty_offset,
+                segment.next_offset,
+                _between(plan.aborted, segment.base_offset, segment.next_offset),
+            )
+            for number, plan in enumerate(self.plans)
+            if plan.groups
+            for index, segment in enumerate(plan.task.segments)
+        ]
 
     def found(self, item: KeysItem, found: KeysFound) -> None:
         """Takes the result of a segment."""

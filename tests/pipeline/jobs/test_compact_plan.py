@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from ottla.pipeline.backend import ReadError
-from ottla.pipeline.jobs.compact.configs import Settings, compacted_topics, settings_of
+from ottla.pipeline.jobs.compact.configs import CompactSettings, Release, Settings, compacted_topics, settings_of
 from ottla.pipeline.jobs.compact.report import report_of
-from ottla.pipeline.jobs.compact.steps import Outcome, PartitionPlan, Release, plan_partition
+from ottla.pipeline.jobs.compact.steps import Outcome, PartitionPlan, plan_partition
 from ottla.pipeline.jobs.in_place.directory_hold import held
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Record
@@ -41,27 +41,27 @@ THERE = ["orders", "users", "__consumer_offsets", "__cluster_metadata"]
 
 def test_topics_compacted_by_policy_and_internal_always() -> None:
     configs = {"users": COMPACT | {"segment.bytes": "2000"}, "orders": {"cleanup.policy": "delete"}}
-    found = compacted_topics(THERE, configs, {"orders"})
+    found = compacted_topics(THERE, configs, {"orders"}, CompactSettings())
     assert list(found) == ["__consumer_offsets", "users"]
     assert found["users"] == Settings(segment_bytes=2000)
     assert found["__consumer_offsets"] == Settings(segment_bytes=100 << 20)
     # Without the metadata log, the cleaner's checkpoint decides.
-    assert list(compacted_topics(THERE, None, {"orders"})) == ["__consumer_offsets", "orders"]
-    assert list(compacted_topics(THERE, configs, (), topics=["users"])) == ["users"]
-    assert list(compacted_topics(THERE, configs, (), like="__.*")) == ["__consumer_offsets"]
+    assert list(compacted_topics(THERE, None, {"orders"}, CompactSettings())) == ["__consumer_offsets", "orders"]
+    assert list(compacted_topics(THERE, configs, (), CompactSettings(topics=["users"]))) == ["users"]
+    assert list(compacted_topics(THERE, configs, (), CompactSettings(like="__.*"))) == ["__consumer_offsets"]
 
 
 def test_topic_without_compact_policy_needs_force() -> None:
     configs = {"users": COMPACT}
     with pytest.raises(ReadError, match=r"orders is not compacted, by its cleanup\.policy: force drops"):
-        compacted_topics(THERE, configs, {"orders"}, topics=["orders", "users"])
+        compacted_topics(THERE, configs, {"orders"}, CompactSettings(topics=["orders", "users"]))
     with pytest.raises(ReadError, match="according to the cleaner's checkpoint"):
-        compacted_topics(THERE, None, (), topics=["orders"])
-    assert list(compacted_topics(THERE, configs, (), topics=["orders"], force=True)) == ["orders"]
+        compacted_topics(THERE, None, (), CompactSettings(topics=["orders"]))
+    assert list(compacted_topics(THERE, configs, (), CompactSettings(topics=["orders"], force=True))) == ["orders"]
     with pytest.raises(ReadError, match="there is no topic missing"):
-        compacted_topics(THERE, configs, (), topics=["missing"], force=True)
+        compacted_topics(THERE, configs, (), CompactSettings(topics=["missing"], force=True))
     with pytest.raises(ReadError, match="it has snapshots instead"):
-        compacted_topics(THERE, configs, (), topics=["__cluster_metadata"], force=True)
+        compacted_topics(THERE, configs, (), CompactSettings(topics=["__cluster_metadata"], force=True))
 
 
 def test_settings_precedence_topic_caller_kafka() -> None:
@@ -76,7 +76,7 @@ def test_settings_precedence_topic_caller_kafka() -> None:
         with pytest.raises(ReadError, match=f"topic users: {name}={value}"):
             settings_of("users", {"users": {name: value}}, {})
     with pytest.raises(ReadError, match=r"retention\.ms has no effect on a compaction: use segment\.bytes"):
-        compacted_topics(THERE, None, (), defaults={"retention.ms": "1"})
+        compacted_topics(THERE, None, (), CompactSettings(configs={"retention.ms": "1"}))
 
 
 def directory(root: Path, *, times: tuple[int, ...] = (1, 1, 1, 1)) -> None:

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 import ottla.pipeline
 from ottla.pipeline.backend import ReadError
-from ottla.pipeline.jobs.compact.configs import Settings
-from ottla.pipeline.jobs.compact.job import CompactSettings, compact
+from ottla.pipeline.jobs.compact.configs import CompactSettings, Settings
+from ottla.pipeline.jobs.compact.job import compact
 from ottla.pipeline.jobs.in_place.directory_hold import held
 from ottla.pipeline.jobs.spark_tasks import JobError, Progress
 from ottla.storage.format.checkpoint import CLEANER_OFFSET, read_offsets

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from ottla.pipeline.jobs.compact.configs import Settings
 from ottla.pipeline.jobs.compact.last_offsets import ROWS, Part, keys_of, settle, split, write_settled
-from ottla.pipeline.jobs.compact.steps import Compaction, Outcome, PartitionPlan, plan_partition, planned
+from ottla.pipeline.jobs.compact.steps import Compaction, Outcome, PartitionPlan, plan_partition
 from ottla.pipeline.jobs.compact.tasks import rewrite_group
 from ottla.pipeline.jobs.in_place.directory_hold import held
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import BatchHeader
 from ottla.storage.compaction.cleaned_transactions import aborted_transactions
-from ottla.storage.compaction.compaction import Clean, Dirtiness, Group, clean
+from ottla.storage.compaction.compaction import Clean, Dirtiness, Group, clean, groups
 from ottla.storage.compaction.swap import swap_in
 from ottla.storage.io.files import DiskFiles, Files
 from ottla.storage.log_dir.directory import CLEAN_SHUTDOWN
@@ -47,9 +47,9 @@ def compact_here(
                     parts[number].append(part)
             for part in parts:
                 work.settled(bucket.partition, write_settled(files, bucket.directory, settle(part)))
-        groups = work.group_items()
-        rng.shuffle(groups)
-        for group in groups:
+        work_items = work.group_items()
+        rng.shuffle(work_items)
+        for group in work_items:
             work.put(group, rewrite_group(group, files))
     finally:
         work.clear()
@@ -59,7 +59,9 @@ def compact_here(
 def plan_of(files: Files, task: Clean) -> PartitionPlan:
     """Returns the plan for a task of the cleaner."""
     dirty = Dirtiness(task.first_dirty_offset, task.end_offset, 0, 1, 0)
-    return planned(files, ROOT, ("orders", 0), task, dirty, task.segments, is_due=True)
+    size = sum(segment.size_bytes for segment in task.segments)
+    aborted, divided = aborted_transactions(files, task.directory), list(groups(files, task, task.end_offset))
+    return PartitionPlan("orders", 0, ROOT, task, dirty, divided, aborted, len(task.segments), size)
 
 
 class RandomLog:
