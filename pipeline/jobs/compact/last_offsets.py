@@ -97,27 +97,23 @@ class KeysFound(NamedTuple):
 def keys_of(item: KeysItem, files: Files | None = None) -> KeysFound:
     """Reads a segment and writes its keys to a file beside it, with a name unique to this attempt. Verifies every CRC;
     damage is returned as the problem. Raises OSError."""
-    try:
-        return _keys_of(item, files or DiskFiles())
-    except StorageError as error:
-        if isinstance(error.__cause__, OSError):
-            raise
-        return KeysFound("", 0, 0, 0, 0, {}, str(error))
-
-
-def _keys_of(item: KeysItem, files: Files) -> KeysFound:
+    files, position = files or DiskFiles(), 0
     name = f"{item.base_offset:020d}.keys{own_suffix(COMPACTED)}"
-    with _Blocks(files, os.path.join(item.directory, name)) as blocks:
-        keys = _Keys(item, blocks)
-        position = 0
-        try:
+    try:
+        with _Blocks(files, os.path.join(item.directory, name)) as blocks:
+            keys = _Keys(item, blocks)
             for data, places in entry_windows(files, item.path, item.size_bytes, WINDOW_BYTES):
                 for rows in columnar.spans(memoryview(data)[: places[-1]], columnar.Options(control=True)):
                     keys.add(rows)
                 position += places[-1]
-        except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
-            raise StorageError(f"{item.path}, in the window from byte {position}: {error}") from error
-        return keys.finish(name)
+            return keys.finish(name)
+    except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
+        problem = f"{item.path}, in the window from byte {position}: {error}"
+    except StorageError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        problem = str(error)
+    return KeysFound("", 0, 0, 0, 0, {}, problem)
 
 
 class _Blocks:
@@ -237,15 +233,12 @@ class _Keys:
             tombstones = tombstones & keyed
         self._tombstones.add(offsets[tombstones])
         dirty = offsets >= self._first_dirty
-        if dirty.all():
-            self._add_dirty(keys, offsets)
-            return
         self._clean_records += int(np.count_nonzero(~dirty))
-        if not dirty.any():
-            self._add_clean(keys, offsets)
-            return
-        self._add_clean(keys.filter(pa.array(~dirty)), offsets[~dirty])
-        self._add_dirty(keys.filter(pa.array(dirty)), offsets[dirty])
+        for chosen, add in ((~dirty, self._add_clean), (dirty, self._add_dirty)):
+            if chosen.all():
+                add(keys, offsets)
+            elif chosen.any():
+                add(keys.filter(pa.array(chosen)), offsets[chosen])
 
     def _check_offsets(self, rows: Rows) -> None:
         """Checks that offsets ascend: no CRC covers them, and damage must not decide which records are dropped. Raises

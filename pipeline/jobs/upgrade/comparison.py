@@ -26,7 +26,7 @@ from ....storage.io.files import Files
 from ....storage.producers import txn_index
 from ....storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from ...backend import ReadError
-from ...readers.columnar import COLUMNS, Options, decode
+from ...readers.columnar import COLUMNS, Options, Rows, decode
 from ...readers.columnar.batches import lone_rows
 from ...readers.columnar.columns import record_batch, schema
 from ...readers.columnar.legacy import plain_rows
@@ -164,8 +164,9 @@ def _compared(source: _Window, made: _Window) -> int:
     ):
         if not same.all():
             raise Different(f"the {what} of a batch differs")
-    old = _plain(data, places) if _are_alike(before) else _decoded(data, places)
-    new = _lone(made_data, made_places, after) if _are_lone(after) else _decoded(made_data, made_places)
+    old = _table_of(plain_rows(data, places)) if _are_alike(before) else _decoded(data, places)
+    are_lone = not after.codecs.any() and (after.record_counts == 1).all()
+    new = _lone(made_data, made_places, after) if are_lone else _decoded(made_data, made_places)
     if not new.equals(old):
         raise Different("the records differ")
     _check_headers(new, after)
@@ -203,12 +204,8 @@ def _are_alike(table: Table) -> bool:
     return bool((marks == marks[0]).all()) and not table.codecs[0]
 
 
-def _plain(data: bytes, places: Sequence[int]) -> pa.Table:
-    return pa.Table.from_batches([record_batch(plain_rows(data, places), _WANTED)])
-
-
-def _are_lone(table: Table) -> bool:
-    return bool((table.codecs == 0).all() and (table.record_counts == 1).all())
+def _table_of(rows: Rows) -> pa.Table:
+    return pa.Table.from_batches([record_batch(rows, _WANTED)])
 
 
 def _lone(data: bytes, places: Sequence[int], table: Table) -> pa.Table:
@@ -219,8 +216,9 @@ def _lone(data: bytes, places: Sequence[int], table: Table) -> pa.Table:
         raise CorruptRecords("a batch does not match its CRC")
     at = np.array(places, np.int64)
     appended = np.where(table.appended, table.max_timestamps, -1)
-    rows = lone_rows(data, at[:-1] + HEADER_BYTES, at[1:], table.base_offsets, table.base_timestamps, appended)
-    return pa.Table.from_batches([record_batch(rows, _WANTED)])
+    return _table_of(
+        lone_rows(data, at[:-1] + HEADER_BYTES, at[1:], table.base_offsets, table.base_timestamps, appended)
+    )
 
 
 # -- indexes

@@ -22,7 +22,6 @@ from ....protocol.records import batch, formats
 from ....protocol.records.errors import CorruptRecords
 from ....protocol.records.layout import LEGACY_ATTRIBUTES_AT, MAGIC_AT
 from ....storage.compaction.rewrite import Limits, Source, Target, rewrite
-from ....storage.compaction.swap import Rewritten
 from ....storage.errors import StorageError
 from ....storage.io.files import DiskFiles, Files
 from ....storage.segments.segment import LOG_SUFFIX, file_name
@@ -62,13 +61,6 @@ class SegmentItem(NamedTuple):
         return self.path
 
 
-class Checked(NamedTuple):
-    """Whether a segment has old messages, and its approximate size after the upgrade."""
-
-    is_old: bool
-    size_bytes: int
-
-
 class Upgraded(NamedTuple):
     """The result of a task: base offsets of the new segments, under names that end with `suffix`."""
 
@@ -96,9 +88,9 @@ def run_here(items: Sequence[SegmentItem], task: Callable[[SegmentItem], Any]) -
 # -- the tasks
 
 
-def look(item: SegmentItem, files: Files | None = None) -> Checked:
-    """Returns whether a segment has old messages, by a walk over the headers up to the first one. Raises ReadError,
-    which does not name the segment."""
+def look(item: SegmentItem, files: Files | None = None) -> int | None:
+    """Returns the approximate size of a segment after the upgrade, None if it has no old messages, by a walk over the
+    headers up to the first one. Raises ReadError, which does not name the segment."""
     position, size = 0, item.size_bytes
     try:
         with contextlib.closing((files or DiskFiles()).open(item.path)) as file:
@@ -106,7 +98,7 @@ def look(item: SegmentItem, files: Files | None = None) -> Checked:
                 data = window(file, position, min(_HOP_BYTES, size - position))
                 found = walk(data, 0, len(data) - len(PADDING))
                 if any(data[at + MAGIC_AT] != batch.MAGIC for at in found.positions):
-                    return Checked(True, _estimated(window(file, position, min(_SAMPLE_BYTES, size - position)), size))
+                    return _estimated(window(file, position, min(_SAMPLE_BYTES, size - position)), size)
                 step = found.end
                 if not found.positions:
                     header = formats.read_header(data[: len(data) - len(PADDING)], whole=False)
@@ -114,13 +106,13 @@ def look(item: SegmentItem, files: Files | None = None) -> Checked:
                     if step > size - position:
                         raise CorruptRecords(f"an entry of {step} bytes, but only {size - position} are left")
                     if header.magic != batch.MAGIC:
-                        return Checked(True, size + _GROWTH_BYTES[header.magic])
+                        return size + _GROWTH_BYTES[header.magic]
                 position += step
     except OSError as error:
         raise ReadError(f"cannot be read: {error.strerror or error}") from error
     except CorruptRecords as error:
         raise ReadError(f"at byte {position}: {error}") from error
-    return Checked(False, size)
+    return None
 
 
 def _estimated(data: bytes, size: int) -> int:
@@ -156,30 +148,24 @@ def write(item: SegmentItem, files: Files | None = None) -> Upgraded:
         )
     except StorageError as error:
         raise ReadError(str(error).removeprefix("cannot rewrite ").removeprefix(item.path).lstrip(": ")) from error
+    converted = sum(output.converted for output in made)
     try:
-        _check(files, item, source, made, suffix)
+        results = [
+            Source(os.path.join(item.folder, file_name(output.base_offset, LOG_SUFFIX + suffix)), output.size_bytes)
+            for output in made
+        ]
+        for result in results:
+            if files.size(result.log_path) != result.size_bytes:
+                raise Different(f"the upgraded log does not have the {result.size_bytes} bytes that were written")
+        if (records := compare(files, source, results)) != converted:
+            raise Different(f"{converted} of its records were converted, but the upgraded log has {records}")
     except BaseException:
         with contextlib.suppress(ReadError):
             sweep(files, item.folder, suffix)
         raise
-    records = sum(output.converted for output in made)
     size_bytes = sum(output.size_bytes for output in made)
     bases = tuple(output.base_offset for output in made)
-    return Upgraded(bases, size_bytes, records, suffix, time.monotonic() - began)
-
-
-def _check(files: Files, item: SegmentItem, source: Source, made: Sequence[Rewritten], suffix: str) -> None:
-    results = [
-        Source(os.path.join(item.folder, file_name(output.base_offset, LOG_SUFFIX + suffix)), output.size_bytes)
-        for output in made
-    ]
-    for result in results:
-        if files.size(result.log_path) != result.size_bytes:
-            raise Different(f"the upgraded log does not have the {result.size_bytes} bytes that were written")
-    records = compare(files, source, results)
-    converted = sum(output.converted for output in made)
-    if records != converted:
-        raise Different(f"{converted} of its records were converted, but the upgraded log has {records}")
+    return Upgraded(bases, size_bytes, converted, suffix, time.monotonic() - began)
 
 
 # -- the driver
@@ -199,7 +185,8 @@ class Upgrade:
         """`topics`: only these; all if None, internal ones as well. `configs` are the topics' own configs. Raises
         ReadError for a missing topic."""
         self._roots = roots
-        self._checked: dict[SegmentItem, Checked] = {}
+        self._files = roots[0].files if roots else DiskFiles()
+        self._sizes_after: dict[SegmentItem, int] = {}
         folders = [(root, folder) for root in roots for folder in root.partitions]
         missing = sorted({*(topics or ())} - {folder.topic for _, folder in folders})
         if missing:
@@ -222,56 +209,48 @@ class Upgrade:
         """Finds the segments with old messages, and returns the plan as a report. Raises ReadError, and the errors of
         the runner."""
         items = [item for item in self._items if item.size_bytes]
-        files = self._roots[0].files if self._roots else None
-        for item, checked in runner(items, _task(look, files)):
-            if checked.is_old:
-                self._checked[item] = checked
-        report = UpgradeReport([root.root for root in self._roots], planned=True)
-        report.all_segments = len(self._items)
-        for item in self.items():
-            after = self._checked[item].size_bytes
+        found = runner(items, self._task(look))
+        self._sizes_after = {item: after for item, after in found if after is not None}
+        report = self._report(planned=True)
+        for item, after in self._sizes_after.items():
             report.topic(item.topic).add(TopicUpgrade(1, bytes_before=item.size_bytes, bytes_after=after))
         return report
 
+    def _report(self, *, planned: bool = False) -> UpgradeReport:
+        return UpgradeReport([root.root for root in self._roots], planned, len(self._items))
+
     def items(self) -> list[SegmentItem]:
         """Returns the segments to upgrade, by folder and offset; after `look`."""
-        return sorted(self._checked)
+        return sorted(self._sizes_after)
 
     def check_space(self, parallel: int, free: Free = free_bytes) -> list[Room]:
         """Checks the space in each directory with work, for `parallel` tasks at a time. Raises ReadError if it is too
         small; nothing was changed then."""
         needs: list[tuple[str, int]] = []
         for root in self._roots:
-            sizes = {item: checked for item, checked in self._checked.items() if self._items[item] is root}
+            sizes = {item: after for item, after in self._sizes_after.items() if self._items[item] is root}
             if sizes:
-                added = sum(max(checked.size_bytes - item.size_bytes, 0) for item, checked in sizes.items())
-                sizes_after = [found.size_bytes for found in sizes.values()]
-                needs.append((root.root, added + under_way(sizes_after, parallel)))
+                added = sum(max(after - item.size_bytes, 0) for item, after in sizes.items())
+                needs.append((root.root, added + under_way([*sizes.values()], parallel)))
         return check_room(needs, "upgrade", free)
 
     def run(self, runner: Runner = run_here) -> UpgradeReport:
         """Upgrades the segments that `look` found. Raises ReadError, and the errors of the runner: segments swapped
         until then stay upgraded, all others unchanged."""
         began = time.monotonic()
-        report = UpgradeReport([root.root for root in self._roots])
-        report.all_segments = len(self._items)
-        items = self.items()
+        report, items = self._report(), self.items()
         try:
-            files = self._roots[0].files if self._roots else None
-            for item, done in runner(items, _task(write, files)) if items else ():
-                put_in_place(
-                    self._items[item].files, item.folder, list(done.bases), [item.base], done.suffix, done.size_bytes
-                )
+            for item, done in runner(items, self._task(write)) if items else ():
+                put_in_place(self._files, item.folder, list(done.bases), [item.base], done.suffix, done.size_bytes)
                 amounts = (len(done.bases), done.records, item.size_bytes, done.size_bytes, done.seconds)
                 report.topic(item.topic).add(TopicUpgrade(1, *amounts))
         finally:
             for folder in sorted({item.folder for item in items}):
                 with contextlib.suppress(ReadError):  # the next holder of the directory sweeps it
-                    sweep(self._items[items[0]].files, folder, UPGRADED)
+                    sweep(self._files, folder, UPGRADED)
         report.seconds = time.monotonic() - began
         return report
 
-
-def _task(work: Callable[..., Any], files: Files | None) -> Callable[[SegmentItem], Any]:
-    """Work on the real disk is sent without the Files object."""
-    return work if files is None or isinstance(files, DiskFiles) else functools.partial(work, files=files)
+    def _task(self, work: Callable[..., Any]) -> Callable[[SegmentItem], Any]:
+        """Work on the real disk is sent without the Files object."""
+        return work if isinstance(self._files, DiskFiles) else functools.partial(work, files=self._files)
