@@ -87,27 +87,17 @@ def send(options: SinkOptions, grant: Grant, where: tuple[str, int], rows: Itera
         return sender.send(where, rows)
 
 
-class TaskSender:
+class TaskSender(ExitStack):
     """The connections of a task that sends to several partitions."""
 
     def __init__(self, options: SinkOptions, grant: Grant) -> None:
+        super().__init__()
         self._options, self._grant = options, grant
-        self._open = ExitStack()
-        self._calls = self._open.enter_context(SinkCalls(options, options.client.delivery_timeout_ms / 1000))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the connections."""
-        self._open.close()
+        self._calls = self.enter_context(SinkCalls(options, options.client.delivery_timeout_ms / 1000))
 
     def of(self, where: tuple[str, int]) -> Sending:
         """Returns the sending of one partition's rows, until this is closed."""
-        return self._open.enter_context(Sending(self._options, self._grant, where, self._calls))
+        return self.enter_context(Sending(self._options, self._grant, where, self._calls))
 
     def send(self, where: tuple[str, int], rows: Iterator[pa.RecordBatch]) -> Sent:
         """Sends the rows of one partition, see the function `send`."""
@@ -122,14 +112,6 @@ class _Producers(LogCalls):
 
     def __init__(self, cluster: Cluster) -> None:
         self._calls = Calls(cluster)
-
-
-class _Retry(Exception):
-    """The unacknowledged batches must be sent again, after a look at the log."""
-
-    def __init__(self, error: ClientError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class _Ready(NamedTuple):
@@ -178,7 +160,12 @@ class Sending:
 
     def put(self, batch: Batch) -> None:
         """Sends a batch once there is room in flight."""
-        self._check_size(batch)
+        most = self._options.client.max_request_size
+        if batch.size_bytes + COMPRESSED_HEADROOM > most and batch.records == 1:
+            raise SinkError(
+                f"a record of {batch.content_bytes} bytes for {self._where} is larger than"
+                f" kafka.max.request.size, {most}"
+            )
         self._records += batch.records
         self._bytes += batch.content_bytes
         if not self._has_looked_up:
@@ -205,16 +192,6 @@ class Sending:
         except ClientError as error:
             raise SinkError(f"{self._where} cannot be written: {self._calls.with_brokers(error)}") from error
 
-    # -- checks
-
-    def _check_size(self, batch: Batch) -> None:
-        most = self._options.client.max_request_size
-        if batch.size_bytes + COMPRESSED_HEADROOM > most and batch.records == 1:
-            raise SinkError(
-                f"a record of {batch.content_bytes} bytes for {self._where} is larger than"
-                f" kafka.max.request.size, {most}"
-            )
-
     def _check_boundary(self, batch: Batch) -> None:
         if batch.first <= self._ahead < batch.last:
             raise self._differs()
@@ -235,7 +212,7 @@ class Sending:
         self._waiting.append(ready)
         try:
             await self._send_waiting(cluster)
-        except (_Retry, ClientError) as error:
+        except ClientError as error:
             await self._recover(cluster, error)
         await asyncio.sleep(0)  # lets the queued requests leave
 
@@ -248,7 +225,7 @@ class Sending:
             try:
                 await self._send_waiting(cluster)
                 await self._take_response()
-            except (_Retry, ClientError) as error:
+            except ClientError as error:
                 await self._recover(cluster, error)
 
     async def _send_waiting(self, cluster: Cluster) -> None:
@@ -290,7 +267,7 @@ class Sending:
         return min(client.max_block_ms, client.delivery_timeout_ms) / 1000
 
     async def _take_response(self) -> None:
-        """Waits for the oldest pending response. Raises _Retry, SinkError, ClientError."""
+        """Waits for the oldest pending response. Raises SinkError, and ClientError for `_recover`."""
         response = await self._responses[0]
         result: Any = partitions_in(response).get((self._topic, self._partition))
         self._responses.popleft()
@@ -304,7 +281,7 @@ class Sending:
         else:
             error = KafkaError(code, getattr(result, "error_message", None))
             if error.retriable or code in _ELSEWHERE:
-                raise _Retry(error)
+                raise error
             self._refused(error, self._waiting[0])
 
     def _acked(self, base_offset: int) -> None:
@@ -327,14 +304,13 @@ class Sending:
                 f" aborted after its timeout ({error})"
             )
         if code in _TOO_LARGE:
-            if batch.records == 1:
-                text = f"a record of {batch.content_bytes} bytes for {self._where} is larger than its topic allows"
-            else:
-                text = (
-                    f"a batch of {len(ready.data)} bytes for {self._where} is larger than its topic allows: set"
-                    " kafka.batch.size below its max.message.bytes"
-                )
-            raise SinkError(f"{text} (max.message.bytes): {error}")
+            what, advice = f"a record of {batch.content_bytes} bytes", ""
+            if batch.records > 1:
+                what = f"a batch of {len(ready.data)} bytes"
+                advice = ": set kafka.batch.size below its max.message.bytes"
+            raise SinkError(
+                f"{what} for {self._where} is larger than its topic allows{advice} (max.message.bytes): {error}"
+            )
         if code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
             raise SinkError(f"{self._where} has an older message format than v2, without producer ids: {error}")
         raise SinkError(f"{self._where} refuses rows {batch.first} to {batch.last} of this task: {error}")
@@ -353,11 +329,9 @@ class Sending:
 
     # -- after a failure
 
-    async def _recover(self, cluster: Cluster, error: BaseException) -> None:
+    async def _recover(self, cluster: Cluster, cause: ClientError) -> None:
         """Waits until no request is in flight, reads the progress from the log, and lets the waiting batches be sent
         again. Raises SinkError if no retry can help."""
-        cause = error.error if isinstance(error, _Retry) else error
-        assert isinstance(cause, ClientError)
         if not cause.retriable and not (isinstance(cause, KafkaError) and cause.code in _ELSEWHERE):
             raise cause
         loop = asyncio.get_running_loop()

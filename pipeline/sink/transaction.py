@@ -143,13 +143,14 @@ class SinkTransaction:
     def begin(self) -> Grant:
         """Raises the epoch: fences the previous owner of the id and aborts its open transaction."""
         timeout_ms = self._options.client.transaction_timeout_ms
-
-        async def send(connection: Connection) -> tuple[int, Any]:
-            return await calls.init(connection, self.transactional_id, timeout_ms, -1, -1)
-
         self._grant = None
         met: list[ClientError] = []
-        found = self._coordinator(Call.INIT, send, TransactionStatus(), met=met)
+        found = self._coordinator(
+            Call.INIT,
+            lambda connection: calls.init(connection, self.transactional_id, timeout_ms, -1, -1),
+            TransactionStatus(),
+            met=met,
+        )
         pending = ErrorCode.CONCURRENT_TRANSACTIONS
         self._was_pending |= any(isinstance(error, KafkaError) and error.code == pending for error in met)
         self._grant = Grant(self.transactional_id, found.producer_id, found.epoch)
@@ -161,15 +162,11 @@ class SinkTransaction:
     def committed_batch(self) -> int | None:
         """Returns the id of the last committed micro-batch, or None if the brokers have none. Raises SinkError if
         another query committed it: its micro-batches have the same ids as ours."""
-
-        async def send(connection: Connection) -> tuple[int, Any]:
-            return await _committed(connection, self.transactional_id)
-
-        what = "the committed micro-batch"
+        what, group = "the committed micro-batch", self.transactional_id
         if self._was_pending:
             self._run(what, self._settle)
         found: dict[TopicPartition, tuple[int, str]] = self._coordinator(
-            Call.OFFSETS, send, TransactionStatus(), GROUP, what=what
+            Call.OFFSETS, lambda connection: _committed(connection, group), TransactionStatus(), GROUP, what=what
         )
         newest: int | None = None
         for (topic, partition), (offset, metadata) in found.items():
@@ -241,12 +238,8 @@ class SinkTransaction:
             return  # no row was written, to no topic
         self._commit_offset(grant, {(topic, 0) for topic in homes}, batch_id)
         self._end_requested = True
-        status = _status_of(grant)
-
-        async def send(connection: Connection) -> tuple[int, Any]:
-            return await calls.end(connection, self.transactional_id, status, is_commit=True)
-
-        self._coordinator(Call.COMMIT, send, status)
+        status, owner = _status_of(grant), self.transactional_id
+        self._coordinator(Call.COMMIT, lambda there: calls.end(there, owner, status, is_commit=True), status)
         self._grant = None
         self._homes = tuple(homes)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -101,9 +102,8 @@ def play(work: Work, clock: Clock, sleep: Sleep, make_senders: Callable[[SinkOpt
     counted = [0] * len(work.lines)
     streams = [_numbered(number, _slices(work, line)) for number, line in enumerate(work.lines)]
     paced = work.settings.rate is not None or work.settings.speed is not None
-    senders = make_senders(work.settings.options)
-    lanes = _Lanes(work, senders)
-    try:
+    with closing(make_senders(work.settings.options)) as senders:
+        lanes = _Lanes(work, senders)
         for _, number, one in heapq.merge(*streams, key=lambda entry: entry[0]):
             if paced and one.due_s > clock():
                 lanes.flush()
@@ -114,8 +114,6 @@ def play(work: Work, clock: Clock, sleep: Sleep, make_senders: Callable[[SinkOpt
             lanes.add(work.lines[number].key, one.rows, int(clock() * 1000) if work.settings.is_new_time else None)
         lanes.flush()
         return Played(tuple(counted), lanes.settle())
-    finally:
-        senders.close()
 
 
 def _numbered(number: int, slices: Iterable[Slice]) -> Iterator[tuple[float, int, Slice]]:
