@@ -1,4 +1,4 @@
-"""The rows of a query: the columns of a sink, the target partition of a row, and the order of rows.
+"""The rows of a query: the columns of a sink, the target partition of a row, and rows by target partition.
 
 Owns the columns, which are those of Spark's Kafka sink and `timestamp`, the choice of a partition, and orderBy. The
 partition of a row depends on its content alone, never on place or time: a retried task must choose the same one. No
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
-from itertools import accumulate
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -296,3 +296,54 @@ def _checksums(values: pa.Array) -> npt.NDArray[np.int64]:
     view: Any = data.data
     pairs = zip(starts.tolist(), ends.tolist(), strict=True)
     return np.fromiter((zlib.crc32(view[start:end]) for start, end in pairs), np.int64, len(values))
+
+
+# -- rows by target partition
+
+
+class Part(NamedTuple):
+    """Rows for one target, by its number, in their order."""
+
+    target: int
+    rows: pa.RecordBatch
+
+
+def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[list[pa.RecordBatch]]:
+    """Joins record batches to lists of at most `most_bytes`, and cuts larger ones into about that; leaves out empty
+    ones."""
+    some: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        for piece in _cut(batch, most_bytes):
+            if some and size + piece.nbytes > most_bytes:
+                yield some
+                some, size = [], 0
+            some.append(piece)
+            size += piece.nbytes
+    if some:
+        yield some
+
+
+def _cut(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Cuts a record batch into pieces of equal numbers of rows: as one value of a shuffle it would be several times in
+    the heap of a JVM."""
+    rows = batch.num_rows
+    each = rows if batch.nbytes <= most_bytes else max(1, rows * most_bytes // batch.nbytes)
+    for first in range(0, rows, max(1, each)):
+        yield batch.slice(first, each)
+
+
+def split(batches: Sequence[pa.RecordBatch], targets: Sequence[npt.NDArray[np.int32]]) -> Iterator[Part]:
+    """Yields the rows of each target, in the order of the targets' numbers; `targets` has those of each batch's
+    rows."""
+    rows, numbers = pa.concat_batches(list(batches)), np.concatenate(list(targets))
+    if (numbers != numbers[0]).any():
+        order = np.argsort(numbers, kind="stable")
+        numbers, rows = numbers[order], rows.take(pa.array(order))
+    for start, stop in pairwise(edges(numbers)):
+        yield Part(int(numbers[start]), rows.slice(start, stop - start))
+
+
+def edges(numbers: npt.NDArray[np.integer]) -> list[int]:
+    """Returns where each run of equal numbers begins, and the end of the last."""
+    return [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]

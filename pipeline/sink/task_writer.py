@@ -15,8 +15,9 @@ with the same sequences, so the log has a prefix of them, whichever attempt wrot
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
@@ -42,7 +43,8 @@ from ..readers.columnar.encoding import EncodeOptions
 from .batches import Batch, cut, encoded
 from .errors import SinkError, SinkFenced
 from .options import SinkOptions
-from .transaction import MISSING_ATTEMPTS, Grant, SinkCalls
+from .rows import Targets, content, gathered, split
+from .transaction import MISSING_ATTEMPTS, Grant, SinkCalls, SinkTransaction, idempotent_grant
 
 PRODUCE_OF_1_0 = 5
 """From this version on (1.0) a broker keeps five batches of a producer for deduplication; before, one."""
@@ -105,6 +107,38 @@ class TaskSender(ExitStack):
             for batch in cut(rows, self._options.batch_bytes):
                 sending.put(batch)
             return sending.finish()
+
+
+CHUNK_BYTES = 32 << 20
+"""The memory of a task that writes its rows at once."""
+
+
+def send_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> int:
+    """Writes the rows of a task at once, without a transaction, and returns their number; those for one partition in
+    their order. At least once: a second call, of a task that runs again, repeats them. Raises SinkError."""
+    now_ms, records = time.time_ns() // 1_000_000, 0
+    counts: dict[str, int] = {}
+    with SinkTransaction(options, "") as brokers:  # only for metadata: begins no transaction
+        for chunk in gathered(batches, CHUNK_BYTES):
+            counts |= brokers.partitions(_topics(chunk, options.topic) - counts.keys())
+            targets = Targets(counts)
+            written = [content(batch, now_ms) for batch in chunk]
+            numbers = [targets.numbers(batch, options.topic) for batch in chunk]
+            # Sequences begin at 0 with each grant.
+            with TaskSender(options, idempotent_grant(options)) as sender:
+                for target, rows in split(written, numbers):
+                    records += sender.send(targets[target], iter([rows])).records
+    return records
+
+
+def _topics(batches: Iterable[pa.RecordBatch], topic: str | None) -> set[str]:
+    """Returns the topics of the rows. Raises SinkError for a row without one."""
+    if topic is not None:
+        return {topic}
+    found = {name for batch in batches for name in batch.column("topic").unique().to_pylist()}
+    if None in found:
+        raise SinkError("a row has no topic: set the option topic, or the column topic of the row")
+    return found
 
 
 class _Producers(LogCalls):

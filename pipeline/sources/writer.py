@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from ..sink.direct_writes import send_rows
 from ..sink.errors import SinkError
 from ..sink.exactly_once import checked
 from ..sink.options import SinkOptions
+from ..sink.task_writer import send_rows
 from ..spark_api import DataSourceStreamArrowWriter
 from .reader import plainly
 

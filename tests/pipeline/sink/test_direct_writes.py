@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from ottla.broker.testing.embedded import Embedded
-from ottla.pipeline.sink import direct_writes
-from ottla.pipeline.sink.direct_writes import send_rows
+from ottla.pipeline.sink import task_writer
 from ottla.pipeline.sink.errors import SinkError
 from ottla.pipeline.sink.options import SinkOptions
 from ottla.pipeline.sink.rows import SENT
+from ottla.pipeline.sink.task_writer import send_rows
 
 Record = tuple[int, int, bytes | None, bytes | None]
 """partition, timestamp, key, value"""
@@ -59,7 +59,7 @@ def rows(*values: tuple[Any, ...], **more: Any) -> pa.RecordBatch:
 
 
 def test_send_rows_in_chunks(broker: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct_writes, "CHUNK_BYTES", 1_000)
+    monkeypatch.setattr(task_writer, "CHUNK_BYTES", 1_000)
     broker.create_topic("four", partitions=2)
     broker.create_topic("five")
     batches = [

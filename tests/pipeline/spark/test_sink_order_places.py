@@ -18,10 +18,22 @@ from hypothesis import strategies as st
 
 from ottla.pipeline.sink.errors import SinkError
 from ottla.pipeline.sink.options import SinkOptions
-from ottla.pipeline.sink.order import MOST_TARGETS, ROW_BITS, Computed, Digest, Places, check_computed
-from ottla.pipeline.sink.parts import Part, gathered, pack, split, unpack
-from ottla.pipeline.sink.rows import SENT, Targets
-from ottla.pipeline.sink.tasks import ORDER, PLACE, Work, packed_rows, placed_rows, slices
+from ottla.pipeline.sink.rows import SENT, Part, Targets, gathered, split
+from ottla.pipeline.sink.tasks import (
+    MOST_TARGETS,
+    ORDER,
+    PLACE,
+    ROW_BITS,
+    Computed,
+    Places,
+    Work,
+    check_computed,
+    pack,
+    packed_rows,
+    placed_rows,
+    slices,
+    unpack,
+)
 from ottla.pipeline.sink.transaction import Grant
 
 TARGETS = Targets({"a": 3, "b": 2})
@@ -76,10 +88,7 @@ def written(frame: list[list[Row]], order_by: str | None, chance: random.Random)
     placed: list[pa.RecordBatch] = []
     for partition, rows in enumerate(frame):
         numbered = batches([(next(numbers), row) for row in rows], chance)
-        if order_by:
-            placed.extend(placed_rows(doing, partition, numbered))
-        else:
-            placed.extend(packed_rows(doing, partition, numbered, Digest()))
+        placed.extend((placed_rows if order_by else packed_rows)(doing, partition, numbered))
     if not placed:
         return {}
     table = pa.Table.from_batches(placed)
@@ -204,11 +213,11 @@ def test_places_out_of_range_refused() -> None:
 
 
 def digest(rows: Sequence[bytes], size: int = 3) -> Computed:
-    found = Digest()
+    found = Computed()
     for first in range(0, len(rows), size):
         some = rows[first : first + size]
-        found.add(len(some), pa.record_batch({"value": pa.array(some, pa.binary())}).serialize())
-    return found.computed()
+        found = found.plus(len(some), pa.record_batch({"value": pa.array(some, pa.binary())}).serialize())
+    return found
 
 
 @given(st.lists(st.sampled_from([b"", b"a", b"b", b"ab"]), max_size=9), st.randoms(use_true_random=False))

@@ -35,7 +35,7 @@ MOST = 200
 def mortal(work: Any, batches: Iterator[Any]) -> Iterator[Any]:
     """The sending task of the sink, which may die."""
     from ottla.pipeline.sink import tasks
-    from ottla.pipeline.sink.parts import Part
+    from ottla.pipeline.sink.rows import Part
 
     slices = tasks.slices
     context = TaskContext.get()

@@ -33,7 +33,7 @@ PIECE = 20  # rows per record batch
 MOST = 2000
 CHUNK_BYTES = 2000
 TASKS: dict[str, Callable[..., Iterator[pa.RecordBatch]]] = {
-    name: getattr(exactly_once, name) for name in ("pack_task", "send_task")
+    name: getattr(exactly_once, name) for name in ("place_task", "send_task")
 }
 
 
@@ -59,9 +59,9 @@ def rows_of_packing(batches: Iterator[pa.RecordBatch], act: Callable[[int], None
 def run_task(name: str, work: Any, batches: Iterator[pa.RecordBatch], act: Callable[[int], None]) -> Iterator[Any]:
     """Runs a task that gets its rows in small record batches; calls `act` as `rows_of_packing`."""
     from ottla.pipeline.sink import tasks
-    from ottla.pipeline.sink.parts import Part
+    from ottla.pipeline.sink.rows import Part
 
-    if name == "pack_task":
+    if name == "place_task":
         yield from TASKS[name](work, rows_of_packing(batches, act))
         return
     slices = tasks.slices
