@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from .jobs.export.job import export as export
     from .jobs.import_.job import ImportSettings as ImportSettings
     from .jobs.import_.job import import_records as import_records
-    from .jobs.replay.job import ReplaySettings as ReplaySettings
     from .jobs.replay.job import replay as replay
+    from .jobs.replay.tasks import ReplaySettings as ReplaySettings
     from .jobs.upgrade.job import upgrade as upgrade
     from .jobs.verify.job import VerifySettings as VerifySettings
     from .jobs.verify.job import verify_export as verify_export
@@ -42,7 +42,7 @@ _EXPORTS = {
     "CompactSettings": ".jobs.compact.configs",
     "ExportSettings": ".jobs.export.job",
     "ImportSettings": ".jobs.import_.job",
-    "ReplaySettings": ".jobs.replay.job",
+    "ReplaySettings": ".jobs.replay.tasks",
     "VerifySettings": ".jobs.verify.job",
     "audit": ".jobs.audit.job",
     "audit_brokers": ".jobs.audit.job",

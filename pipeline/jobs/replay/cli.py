@@ -81,7 +81,8 @@ class Command(Job):
 
     def run(self, running: Running) -> Result:
         spark, parsed, on_plan, on_progress = running
-        from .job import ReplaySettings, replay
+        from .job import replay
+        from .tasks import ReplaySettings
 
         report = replay(
             spark,

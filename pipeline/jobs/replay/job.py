@@ -12,70 +12,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
 from ....protocol.text import elapsed
 from ...backend import Backend, OffsetRange, ReadError, Selection
-from ...offsets import Limit, positions, resolve
+from ...offsets import positions, resolve
 from ...session import first_interrupt_noted
 from ...sink.errors import SinkError
 from .. import spark_tasks
 from ..export import arguments
-from ..export.job import ISOLATIONS, backend_of, paths_of
+from ..export.job import backend_of, paths_of
 from ..export.tasks import FILE_BYTES
 from ..import_.produce import options_of
 from ..import_.topics import check_wide, counts, ensure
 from ..spark_tasks import JobError, Progress, ProgressCallback
 from .report import Replayed, ReplayReport
 from .rounds import Replay
-from .schedule import LEAST, MOST
-from .tasks import Settings, Work, replay_part
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaySettings:
-    """The records that a replay sends, their topics and its pace.
-
-    `topics` lists the topics; `like` is a regular expression that full names must match. With neither: all but internal
-    topics. `starting` and `ending` are "earliest", "latest", a time, or offsets (`arguments.limit`). Transaction
-    markers are not sent; aborted transactions only if `isolation` is "read_uncommitted".
-
-    Records go to the topic of the same name, or all to `to_topic`; missing topics are created. `partitions` is "keep",
-    or "key" for the partition that Kafka's default partitioner selects. `timestamps` is "keep", or "new" for the time
-    of sending. `rate` limits records per second over all partitions; `speed` is a multiple of the pace of the
-    timestamps, all partitions in step; with neither there is no limit. `config` are configs of Kafka's producer,
-    `store_conf` settings of an object store whose copies of logs are read.
-    """
-
-    topics: Sequence[str] | None = None
-    like: str | None = None
-    starting: str | Limit = "earliest"
-    ending: str | Limit = "latest"
-    isolation: str = "read_committed"
-    to_topic: str | None = None
-    partitions: str = "keep"
-    timestamps: str = "keep"
-    rate: float | None = None
-    speed: float | None = None
-    config: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
-    store_conf: Mapping[str, str] | None = None
-
-    def check(self) -> None:
-        """Raises ReadError for an invalid value."""
-        if self.rate is not None and self.speed is not None:
-            raise ReadError("give either rate or speed, not both")
-        for name, number in (("rate", self.rate), ("speed", self.speed)):
-            if number is not None and not LEAST <= number <= MOST:
-                raise ReadError(f"{name} is {number}: it must be from {LEAST:g} to {MOST:g}")
-        for name, value, choices in (
-            ("timestamps", self.timestamps, ("keep", "new")),
-            ("partitions", self.partitions, ("keep", "key")),
-            ("isolation", self.isolation, ISOLATIONS),
-        ):
-            if value not in choices:
-                raise ReadError(f"{name} is {value!r}: it must be {' or '.join(choices)}")
+from .tasks import ReplaySettings, Sends, Work, replay_part
 
 
 def replay(
@@ -104,6 +59,7 @@ def replay(
     began = time.monotonic()
     with backend_of(source, FILE_BYTES, settings.store_conf) as backend:
         ranges, widths = _ranges(backend, settings)
+        all_offsets = sum(one.size for one in ranges)
         _check_not_itself(source, bootstrap, to_topic, widths)
         wanted = {to_topic: max(widths.values(), default=1)} if to_topic is not None else widths
         name = source["bootstrap.servers"] if isinstance(source, Mapping) else ", ".join(paths_of(source))
@@ -116,42 +72,39 @@ def replay(
             _report_plan(on_plan, ranges, wanted, there, settings)
         if dry_run:
             return report
-        sending = Settings(
-            options,
-            ensure(options, wanted if keeps_partitions else {**wanted, **counts(options, sorted(wanted))}),
-            to_topic,
-            by_key=not keeps_partitions,
-            is_new_time=settings.timestamps == "new",
-            committed=settings.isolation == "read_committed",
-            rate=settings.rate,
-            speed=settings.speed,
-            tasks=max(1, spark_tasks.parallelism(spark)) if any(one.size for one in ranges) else 1,
-        )
+        wanted = wanted if keeps_partitions else {**wanted, **counts(options, sorted(wanted))}
+        tasks = max(1, spark_tasks.parallelism(spark)) if all_offsets else 1
+        own = replace(settings, config=None, store_conf=None)  # tasks need no login besides that in `options`
+        sends = Sends(options, ensure(options, wanted), own, tasks)
+
+        def on_round(report: ReplayReport) -> None:
+            if on_progress is not None:
+                done = sum(one.reached - one.start for one in report.partitions)
+                guess = report.bytes * all_offsets // max(1, done)
+                seconds = time.monotonic() - began
+                on_progress(Progress(done, all_offsets, report.bytes, guess, seconds, ended=done == all_offsets))
+
         with first_interrupt_noted() as stopped:
             made = Replay(
                 backend,
                 ranges,
-                sending,
+                sends,
                 lambda works: spark_tasks.run(spark, works, replay_part, bytes_of=_alone, name="ottla replay"),
                 time.time,
                 time.sleep,
                 lambda: stopped() or is_over(),
-                _round_listener(on_progress, ranges, began),
+                on_round,
             )
-            _all(made, report)
+            try:
+                made.all(report)
+            except KeyboardInterrupt:
+                report.stopped = True
+            except (JobError, ReadError, SinkError) as error:
+                if report.rounds:
+                    raise type(error)(f"{error}; continue with --from-offsets '{report.offsets}'") from error
+                raise
     report.seconds = time.monotonic() - began
     return report
-
-
-def _all(made: Replay, report: ReplayReport) -> None:
-    try:
-        made.all(report)
-    except KeyboardInterrupt:
-        report.stopped = True
-    except (JobError, ReadError, SinkError) as error:
-        if report.rounds:
-            raise type(error)(f"{error}; continue with --from-offsets '{report.offsets}'") from error
-        raise
 
 
 def _alone(work: Work) -> int:
@@ -161,12 +114,12 @@ def _alone(work: Work) -> int:
 
 def _ranges(backend: Backend, settings: ReplaySettings) -> tuple[list[OffsetRange], dict[str, int]]:
     """Returns the ranges to replay, and the number of partitions of each topic."""
-    committed, starting, ending = settings.isolation == "read_committed", settings.starting, settings.ending
+    committed = settings.is_committed
     keys = backend.partitions(Selection.named(settings.topics, settings.like))
     widths: dict[str, int] = {}
     for key in keys:
         widths[key.topic] = max(widths.get(key.topic, 0), key.partition + 1)
-    starting, ending = arguments.limit(starting, "--from"), arguments.limit(ending, "--until")
+    starting, ending = arguments.limit(settings.starting, "--from"), arguments.limit(settings.ending, "--until")
     ranges = resolve(backend, keys, starting, ending, no_match="latest", committed=committed, fail_on_data_loss=True)
     # Empty ranges are reported as well: --from-offsets of the next run must name every partition.
     empty = sorted(set(keys) - {one.key for one in ranges})
@@ -202,18 +155,3 @@ def _report_plan(
     on_plan(f"{len(ranges)} partitions, {size:,} offsets to {', '.join(sorted(wanted))}: {pace}; each at least once")
     if new := sorted(set(wanted) - set(there)):
         on_plan(f"topics to create: {', '.join(new)}")
-
-
-def _round_listener(
-    on_progress: ProgressCallback | None, ranges: Sequence[OffsetRange], began: float
-) -> Callable[[ReplayReport], object]:
-    all_offsets = sum(one.size for one in ranges)
-
-    def on_round(report: ReplayReport) -> None:
-        if on_progress is not None:
-            done = sum(one.reached - one.start for one in report.partitions)
-            guess = report.bytes * all_offsets // max(1, done)
-            seconds = time.monotonic() - began
-            on_progress(Progress(done, all_offsets, report.bytes, guess, seconds, ended=done == all_offsets))
-
-    return on_round

@@ -16,7 +16,7 @@ from ...readers.columns import EXACT_TIME
 from . import schedule
 from .report import Replayed, ReplayReport
 from .schedule import Clock, Sleep
-from .tasks import COLUMNS, Line, Played, Settings, Work
+from .tasks import COLUMNS, Line, Played, Sends, Work
 
 ROUND_S = 5.0
 FIRST_OFFSETS = 200_000
@@ -36,7 +36,7 @@ class Replay:
 
     backend: Backend
     ranges: Sequence[OffsetRange]
-    settings: Settings
+    sends: Sends
     run: Run
     clock: Clock
     sleep: Sleep
@@ -52,8 +52,9 @@ class Replay:
         self._at = {one.key: one.start for one in self.ranges}
         self._ends = {one.key: one.end for one in self.ranges}
         report.partitions = [Replayed(*one.key, one.start, one.start, one.end, 0) for one in self.ranges]
-        begun_s = start_s = self.clock()
-        origin_ms = self._origin() if self.settings.speed is not None else 0
+        settings, begun_s = self.sends.settings, self.clock()
+        start_s = begun_s
+        origin_ms = self._origin() if settings.speed is not None else 0
         offsets, number = FIRST_OFFSETS, 0
         while self._left():
             if self.is_over():
@@ -67,30 +68,27 @@ class Replay:
                     return
                 continue
             before_s = self.clock()
-            works = self._works(upto, begun_s if self.settings.speed is not None else start_s, origin_ms)
+            works = self._works(upto, begun_s if settings.speed is not None else start_s, origin_ms)
             sent = self._played(works, report)
             self._sent += sent
             took_s = self.clock() - before_s
-            if self.settings.rate is not None:
-                start_s = max(start_s + sent / self.settings.rate, self.clock() - MOST_DELAY_S)
+            if settings.rate is not None:
+                start_s = max(start_s + sent / settings.rate, self.clock() - MOST_DELAY_S)
             size = sum(upto[key] - self._at[key] for key in upto)
             offsets = min(max(int(size * ROUND_S / max(took_s, ROUND_S / 8)), 1), MOST_OFFSETS)
             self._at = upto
-            self._note(report)
+            report.rounds += 1
+            report.partitions = [one._replace(reached=self._at[one.key]) for one in report.partitions]
+            self.on_round(report)
 
     def _left(self) -> int:
         return sum(self._ends[key] - at for key, at in self._at.items())
-
-    def _note(self, report: ReplayReport) -> None:
-        report.rounds += 1
-        report.partitions = [one._replace(reached=self._at[one.key]) for one in report.partitions]
-        self.on_round(report)
 
     # -- offsets
 
     def _origin(self) -> int:
         """Returns the earliest timestamp among the first records of the partitions, the origin of the pace."""
-        wanted = Wanted((EXACT_TIME.name,), committed=self.settings.committed)
+        wanted = Wanted((EXACT_TIME.name,), committed=self.sends.settings.is_committed)
         found: list[int] = []
         for one in self.ranges:
             for piece in self.backend.pieces([one], wanted, at_least=None) if one.size else ():
@@ -103,18 +101,19 @@ class Replay:
 
     def _upto(self, offsets: int, origin_ms: int, number: int) -> Offsets:
         """Returns the end of the round for each partition."""
-        if self.settings.speed is not None:
-            until_ms = min(origin_ms + int(number * ROUND_S * 1000 * self.settings.speed), INT64_MAX)
+        rate, speed = self.sends.settings.rate, self.sends.settings.speed
+        if speed is not None:
+            until_ms = min(origin_ms + int(number * ROUND_S * 1000 * speed), INT64_MAX)
             found = self.backend.at_times({key: until_ms for key, at in self._at.items() if at < self._ends[key]})
             upto = dict(self._at)
             for key, offset in found.items():
                 upto[key] = self._ends[key] if offset is None else min(max(offset, self._at[key]), self._ends[key])
             return upto
-        if self.settings.rate is not None:
+        if rate is not None:
             # Offsets without a record take no time: add as many as there were in proportion so far.
             done = sum(at - one.start for one, at in zip(self.ranges, self._at.values(), strict=True))
             thin = max(1.0, done / self._sent) if self._sent else 1.0 + done
-            offsets = max(1, int(min(self.settings.rate * ROUND_S * thin, MOST_OFFSETS)))
+            offsets = max(1, int(min(rate * ROUND_S * thin, MOST_OFFSETS)))
         left = self._left()
         upto: Offsets = {}
         for key, at in self._at.items():
@@ -125,19 +124,19 @@ class Replay:
     # -- sending
 
     def _works(self, upto: Offsets, start_s: float, origin_ms: int) -> list[Work]:
-        settings = self.settings
+        sends = self.sends
         ranges = [OffsetRange(*key, self._at[key], end) for key, end in upto.items() if end > self._at[key]]
-        wanted = Wanted(COLUMNS, committed=settings.committed)
+        wanted = Wanted(COLUMNS, committed=sends.settings.is_committed)
         lines = [
             Line(one.key, one.start, one.end, tuple(self.backend.pieces([one], wanted, at_least=None)))
             for one in ranges
         ]
-        groups: list[list[Line]] = [[] for _ in range(max(1, min(settings.tasks, len(lines))))]
+        groups: list[list[Line]] = [[] for _ in range(max(1, min(sends.tasks, len(lines))))]
         for line in sorted(lines, key=lambda line: (-line.size, line.key)):
             min(groups, key=lambda group: sum(of.size for of in group)).append(line)
         total = max(1, sum(line.size for line in lines))
         return [
-            Work(tuple(group), settings, sum(line.size for line in group) / total, start_s, origin_ms)
+            Work(tuple(group), sends, sum(line.size for line in group) / total, start_s, origin_ms)
             for group in groups
             if group
         ]

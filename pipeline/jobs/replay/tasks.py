@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ...backend import Piece, TopicPartition
+from ...backend import Piece, ReadError, TopicPartition
+from ...offsets import Limit
 from ...readers.columns import EXACT_TIME
 from ...sink.batches import cut
 from ...sink.options import SinkOptions
@@ -25,7 +26,7 @@ from ...sink.rows import partitions_of
 from ...sink.task_writer import Sending, TaskSender
 from ...sink.transaction import idempotent_grant
 from . import schedule
-from .schedule import Clock, Sleep, Slice
+from .schedule import LEAST, MOST, Clock, Sleep, Slice
 
 COLUMNS = ("key", "value", EXACT_TIME.name, "headers")
 UNPACED_BYTES = 4 << 20
@@ -49,24 +50,62 @@ class Line:
         return self.end - self.start
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings of a replay.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """The records that a replay sends, their topics and its pace.
 
-    Records go to `to_topic`, or to the topic of the same name; to the same partition, or `by_key`; `counts` has the
-    number of partitions of each topic. `rate` is in records per second of all tasks, `speed` a multiple of the pace of
-    the timestamps; without both all are sent at once. `is_new_time`: records get the time of sending as their
-    timestamp. `tasks` is the number of concurrent tasks.
+    `topics` lists the topics; `like` is a regular expression that full names must match. With neither: all but internal
+    topics. `starting` and `ending` are "earliest", "latest", a time, or offsets (`arguments.limit`). Transaction
+    markers are not sent; aborted transactions only if `isolation` is "read_uncommitted".
+
+    Records go to the topic of the same name, or all to `to_topic`; missing topics are created. `partitions` is "keep",
+    or "key" for the partition that Kafka's default partitioner selects. `timestamps` is "keep", or "new" for the time
+    of sending. `rate` limits records per second over all partitions; `speed` is a multiple of the pace of the
+    timestamps, all partitions in step; with neither there is no limit. `config` are configs of Kafka's producer,
+    `store_conf` settings of an object store whose copies of logs are read.
     """
+
+    topics: Sequence[str] | None = None
+    like: str | None = None
+    starting: str | Limit = "earliest"
+    ending: str | Limit = "latest"
+    isolation: str = "read_committed"
+    to_topic: str | None = None
+    partitions: str = "keep"
+    timestamps: str = "keep"
+    rate: float | None = None
+    speed: float | None = None
+    config: Mapping[str, str] | None = field(default=None, repr=False)  # may have passwords
+    store_conf: Mapping[str, str] | None = None
+
+    @property
+    def is_committed(self) -> bool:
+        return self.isolation == "read_committed"
+
+    def check(self) -> None:
+        """Raises ReadError for an invalid value."""
+        if self.rate is not None and self.speed is not None:
+            raise ReadError("give either rate or speed, not both")
+        for name, number in (("rate", self.rate), ("speed", self.speed)):
+            if number is not None and not LEAST <= number <= MOST:
+                raise ReadError(f"{name} is {number}: it must be from {LEAST:g} to {MOST:g}")
+        for name, value, choices in (
+            ("timestamps", self.timestamps, ("keep", "new")),
+            ("partitions", self.partitions, ("keep", "key")),
+            ("isolation", self.isolation, ("read_committed", "read_uncommitted")),
+        ):
+            if value not in choices:
+                raise ReadError(f"{name} is {value!r}: it must be {' or '.join(choices)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sends:
+    """The sending of a replay: `counts` has the number of partitions of each target topic, `tasks` is the number of
+    concurrent tasks."""
 
     options: SinkOptions
     counts: Mapping[str, int]
-    to_topic: str | None = None
-    by_key: bool = False
-    is_new_time: bool = False
-    committed: bool = True
-    rate: float | None = None
-    speed: float | None = None
+    settings: ReplaySettings
     tasks: int = 2
 
 
@@ -76,7 +115,7 @@ class Work:
     of the wall clock at a speed, and the first one at a rate."""
 
     lines: tuple[Line, ...]
-    settings: Settings
+    sends: Sends
     share: float
     start_s: float
     origin_ms: int
@@ -101,8 +140,9 @@ def play(work: Work, clock: Clock, sleep: Sleep, make_senders: Callable[[SinkOpt
     """Sends the round's records, and returns when all are acknowledged. Raises SinkError, ReadError."""
     counted = [0] * len(work.lines)
     streams = [_numbered(number, _slices(work, line)) for number, line in enumerate(work.lines)]
-    paced = work.settings.rate is not None or work.settings.speed is not None
-    with closing(make_senders(work.settings.options)) as senders:
+    settings = work.sends.settings
+    paced = settings.rate is not None or settings.speed is not None
+    with closing(make_senders(work.sends.options)) as senders:
         lanes = _Lanes(work, senders)
         for _, number, one in heapq.merge(*streams, key=lambda entry: entry[0]):
             if paced and one.due_s > clock():
@@ -111,7 +151,8 @@ def play(work: Work, clock: Clock, sleep: Sleep, make_senders: Callable[[SinkOpt
                     lanes.settle()
                 schedule.wait(one.due_s, clock, sleep)
             counted[number] += one.rows.num_rows
-            lanes.add(work.lines[number].key, one.rows, int(clock() * 1000) if work.settings.is_new_time else None)
+            time_ms = int(clock() * 1000) if settings.timestamps == "new" else None
+            lanes.add(work.lines[number].key, one.rows, time_ms)
         lanes.flush()
         return Played(tuple(counted), lanes.settle())
 
@@ -123,7 +164,7 @@ def _numbered(number: int, slices: Iterable[Slice]) -> Iterator[tuple[float, int
 
 def _slices(work: Work, line: Line) -> Iterator[Slice]:
     batches = (rows for piece in line.pieces for rows in piece.read())
-    settings = work.settings
+    settings = work.sends.settings
     if settings.speed is not None:
         return schedule.at_pace(batches, work.start_s, work.origin_ms, settings.speed)
     if settings.rate is not None:
@@ -166,7 +207,7 @@ class _Lanes:
         self._lanes: dict[tuple[str, int], _Lane] = {}
 
     def add(self, key: TopicPartition, rows: pa.RecordBatch, time_ms: int | None) -> None:
-        settings = self._work.settings
+        settings = self._work.sends.settings
         topic = settings.to_topic or key.topic
         stamps = rows.column(EXACT_TIME.name)
         if time_ms is not None:
@@ -174,10 +215,10 @@ class _Lanes:
         names = [name for name in rows.schema.names if name != EXACT_TIME.name]
         columns = [stamps, *(rows.column(name) for name in names)]
         rows = pa.RecordBatch.from_arrays(columns, names=["timestamp", *names])
-        if not settings.by_key:
+        if settings.partitions == "keep":
             self._lane((topic, key.partition)).add(rows)
             return
-        count = settings.counts[topic]
+        count = self._work.sends.counts[topic]
         where = partitions_of(rows.column("key"), rows.column("value"), count=count, topic=topic)
         for partition in np.unique(where).tolist():
             self._lane((topic, partition)).add(rows.filter(pa.array(where == partition)))
@@ -185,7 +226,7 @@ class _Lanes:
     def _lane(self, where: tuple[str, int]) -> _Lane:
         found = self._lanes.get(where)
         if found is None:
-            found = self._lanes[where] = _Lane(self._senders.of(where), self._work.settings.options)
+            found = self._lanes[where] = _Lane(self._senders.of(where), self._work.sends.options)
         return found
 
     def flush(self) -> None:

@@ -22,7 +22,7 @@ from ottla.pipeline.jobs.import_.topics import ensure
 from ottla.pipeline.jobs.replay import schedule
 from ottla.pipeline.jobs.replay.report import ReplayReport
 from ottla.pipeline.jobs.replay.rounds import ROUND_S, Replay
-from ottla.pipeline.jobs.replay.tasks import Played, Settings, Work, play, replay_part
+from ottla.pipeline.jobs.replay.tasks import Played, ReplaySettings, Sends, Work, play, replay_part
 from ottla.pipeline.offsets import parse_offsets
 from ottla.pipeline.readers.files import FileBackend
 from ottla.pipeline.readers.wire import WireBackend
@@ -134,11 +134,11 @@ def replayed(
             ended_s = max(ended_s, time.now_s)
         time.now_s = ended_s
 
-    replay_settings = Settings(OPTIONS, {"t": 4, "u": 4}, **settings)
+    sends = Sends(OPTIONS, {"t": 4, "u": 4}, ReplaySettings(**settings))
     Replay(
         backend,
         ranges if ranges is not None else ranges_of(backend),
-        replay_settings,
+        sends,
         run,
         time,
         time.sleep,
@@ -244,13 +244,13 @@ def test_replay_speed(tmp_path: Path, time: Time, log: Log, speed: float) -> Non
 
 def test_replay_new_timestamps_are_send_times(tmp_path: Path, time: Time, log: Log) -> None:
     log_of(tmp_path, [record(n, NOW_MS - n) for n in range(50)])
-    replayed(tmp_path, time, log, rate=10.0, is_new_time=True)
+    replayed(tmp_path, time, log, rate=10.0, timestamps="new")
     assert [ms for *_, ms in log.found] == [int(at * 1000) for at, *_ in log.found]
 
 
 def test_replay_partitions_by_key(tmp_path: Path, time: Time, log: Log) -> None:
     log_of(tmp_path, [record(n, NOW_MS) for n in range(50)])
-    replayed(tmp_path, time, log, by_key=True)
+    replayed(tmp_path, time, log, partitions="key")
     for partition in range(4):
         of = [int(value) for _, _, at, value, _ in log.found if at == partition]
         assert of == [n for n in range(50) if java_partition(b"k%d" % (n % 5), 4) == partition]
@@ -303,9 +303,9 @@ def test_replay_from_broker_to_broker(tmp_path: Path) -> None:
             keys = backend.partitions(Selection(topics=(topic,)))
             ends = backend.latest(keys, committed=True)
             ranges = [OffsetRange(*key, 0, ends[key]) for key in keys]
-            settings = Settings(options, ensure(options, {f"{topic}2": len(keys)}), to_topic=f"{topic}2")
+            counts, settings = ensure(options, {f"{topic}2": len(keys)}), ReplaySettings(to_topic=f"{topic}2")
             report = ReplayReport("", "")
             clock = Time()
-            Replay(backend, ranges, settings, run, clock, clock.sleep).all(report)
+            Replay(backend, ranges, Sends(options, counts, settings), run, clock, clock.sleep).all(report)
             assert report.records == sum(one.size for one in ranges)
             assert consumed(broker, f"{topic}2") == consumed(broker, topic)

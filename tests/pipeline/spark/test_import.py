@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.backend import ReadError
 from ottla.pipeline.jobs.import_.job import ImportSettings, import_records
-from ottla.pipeline.jobs.replay.job import ReplaySettings, replay
+from ottla.pipeline.jobs.replay.job import replay
+from ottla.pipeline.jobs.replay.tasks import ReplaySettings
 from ottla.pipeline.jobs.spark_tasks import Progress
 from ottla.pipeline.offsets import AtOffsets, parse_offsets
 from ottla_testing.pipeline.import_samples import exported, put_records, read, some
