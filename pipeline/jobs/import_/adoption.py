@@ -28,7 +28,7 @@ from ...backend import ReadError, as_read_error
 from ...readers.files.broker_lock import is_in_use
 from .plan import Plan
 from .report import Imported, ImportReport
-from .staging_folder import Staging, known_as, staged
+from .staging_folder import Staging, identity_of, staged
 from .tasks import Layout, Work, Written
 
 HISTORY = "__cluster_metadata-0"
@@ -122,11 +122,11 @@ class Target:
         """Moves folders of topics that were not added back to the staging folder, under any name."""
         self.files.make_directory(staging.data)
         for name in self._names():
-            wanted, _ = aside_of(name)
-            for ours, known_by in known.items():
+            (wanted, _), path = aside_of(name), os.path.join(self.path, name)
+            for ours, identity in known.items():
                 # A long name is truncated when it is set aside.
-                if ours.startswith(wanted[: len(ours)][:200]) and known_as(os.path.join(self.path, name), known_by):
-                    self.files.replace(os.path.join(self.path, name), os.path.join(staging.data, ours))
+                if ours.startswith(wanted[: len(ours)][:200]) and identity and identity_of(path) == identity:
+                    self.files.replace(path, os.path.join(staging.data, ours))
         self.files.sync_directory(staging.data)
         self.files.sync_directory(self.path)
 
@@ -249,7 +249,9 @@ def fill(
         done = target.settle(staging)
         if not done:
             try:
-                _check(target, staging, topics)
+                target.check(topics, ours=list(staging.read_adding() or ()))
+                if target.has_history and (there := target.existing(topics)):
+                    raise ReadError(exists_already(min(there), target.path))
             except ReadError:
                 if staging.is_new:
                     staging.remove()
@@ -268,10 +270,3 @@ def fill(
             report.partitions.append(Imported(*key, of.records, of.bytes, of.first, of.end, of.segments))
         target.add(staging)
     return report
-
-
-def _check(place: Target, staging: Staging, topics: Sequence[str]) -> None:
-    """Raises ReadError if the topics cannot be added."""
-    place.check(topics, ours=list(staging.read_adding() or ()))
-    if place.has_history and (known := place.existing(topics)):
-        raise ReadError(exists_already(min(known), place.path))

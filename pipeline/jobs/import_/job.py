@@ -32,7 +32,6 @@ from .plan import plan as planned_import
 from .produce import BY_KEY, Delivery
 from .report import Imported, ImportReport
 from .tasks import Layout, Work, Written
-from .topics import check_wide, counts
 
 LOOK_HERE_FILES, LOOK_HERE_BYTES = 32, 32 << 20
 
@@ -128,15 +127,15 @@ def import_records(
             configs["compression.type"] = settings.codec
         options = produce.options_of(bootstrap, configs)
         if on_plan is not None or dry_run:
-            there = counts(options, sorted(plan.partitions))
-            check_wide(there, plan.partitions)
+            there = produce.counts(options, sorted(plan.partitions))
+            produce.check_wide(there, plan.partitions)
             new = [topic for topic in plan.partitions if topic not in there]
             _report_plan(plan, on_plan, f"brokers at {bootstrap}", new)
         if dry_run:
             return _planned(plan, source, bootstrap)
         identity = files.identity(found, *chosen)
-        deliveries = _Deliveries(spark, plan, on_progress)
-        report = produce.bring(plan, source, options, identity, deliveries, partitions=settings.partitions)
+        deliver = _delivering(spark, plan, on_progress)
+        report = produce.bring(plan, source, options, identity, deliver, partitions=settings.partitions)
     else:
         assert data_dir is not None
         target = Target(tasks.DiskFiles(), os.fspath(data_dir))
@@ -188,36 +187,27 @@ def _planned(plan: Plan, source: str, target: str) -> ImportReport:
     return report
 
 
-class _Deliveries:
-    """Runs the tasks of one transaction after the other, with their common progress."""
+def _delivering(spark: SparkSession, plan: Plan, on_progress: ProgressCallback | None) -> produce.Run:
+    """Returns a function that runs the tasks of one transaction after the other, with their common progress."""
+    began, plan_bytes = time.monotonic(), plan.plain_bytes
+    items = size = 0
 
-    def __init__(self, spark: SparkSession, plan: Plan, on_progress: ProgressCallback | None) -> None:
-        self._spark = spark
-        self._say = on_progress
-        self._left_bytes = plan.plain_bytes
-        self._left_items = len(plan.pieces)
-        self._began = time.monotonic()
-        self._items = self._bytes = 0
+    def listen(progress: Progress) -> None:
+        if on_progress is not None:
+            done = size + progress.bytes
+            all_items = max(len(plan.pieces), items + progress.all_items)
+            all_bytes = max(plan_bytes, size + progress.all_bytes)
+            has_ended = progress.ended and done >= plan_bytes
+            seconds = time.monotonic() - began
+            on_progress(Progress(items + progress.items, all_items, done, all_bytes, seconds, has_ended))
 
-    def __call__(self, works: Sequence[Delivery]) -> Iterator[tuple[Delivery, Sent]]:
-        name = "ottla import"
+    def run(works: Sequence[Delivery]) -> Iterator[tuple[Delivery, Sent]]:
+        nonlocal items, size
         # Tasks of rows by key read the same files, and each counts their full size.
         yield from spark_tasks.run(
-            self._spark, works, produce.deliver, bytes_of=attrgetter("plain_bytes"), on_progress=self._report, name=name
+            spark, works, produce.deliver, bytes_of=attrgetter("plain_bytes"), on_progress=listen, name="ottla import"
         )
-        self._items += len(works)
-        self._bytes += sum(work.plain_bytes for work in works)
+        items += len(works)
+        size += sum(work.plain_bytes for work in works)
 
-    def _report(self, progress: Progress) -> None:
-        if self._say is not None:
-            done = self._bytes + progress.bytes
-            self._say(
-                Progress(
-                    self._items + progress.items,
-                    max(self._left_items, self._items + progress.all_items),
-                    done,
-                    max(self._left_bytes, self._bytes + progress.all_bytes),
-                    time.monotonic() - self._began,
-                    progress.ended and done >= self._left_bytes,
-                )
-            )
+    return run

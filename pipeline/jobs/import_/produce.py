@@ -1,6 +1,7 @@
 """Imports Parquet to topics of running brokers, exactly once.
 
-Owns the division of an import into transactions, and their order. The transactional id is the identity of the import
+Owns the division of an import into transactions, and their order; and the target topics: created if missing, and
+checked for their number of partitions. The transactional id is the identity of the import
 (files, topics), and each transaction commits its number with it, so a second run continues after the last committed
 one. The brokers keep that number for offsets.retention.minutes, by default a week.
 
@@ -11,13 +12,22 @@ and the errors of the sink.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from ...backend import TopicPartition
+from ....client.admin.calls import Calls
+from ....client.admin.topics import TopicCalls
+from ....client.admin.types import NewTopic
+from ....client.net.cluster import Cluster
+from ....client.net.errors import ClientError, KafkaError, UnsupportedVersion
+from ....protocol.errors import ErrorCode
+from ....protocol.limits import INT64_MAX
+from ...backend import ReadError, TopicPartition
+from ...readers.wire.connection import ClusterCalls
 from ...sink.options import SinkOptions
 from ...sink.rows import SENT, partitions_of
 from ...sink.task_writer import Sent, send
@@ -26,7 +36,8 @@ from . import rows
 from .plan import Piece, Plan
 from .report import Imported, ImportReport
 from .rows import FilePart
-from .topics import ensure
+
+T = TypeVar("T")
 
 PIECE_BYTES = 32 << 20
 TRANSACTION_BYTES = 512 << 20
@@ -130,7 +141,7 @@ def bring(
     wanted = {topic: max(count, 1) for topic, count in plan.partitions.items()}
     counts = ensure(options, wanted if partitions is None else {t: max(n, partitions) for t, n in wanted.items()})
     report = ImportReport(source, str(options.kafka["bootstrap.servers"]), plan.files)
-    found: dict[TopicPartition, Imported] = {}
+    found: dict[TopicPartition, list[Sent]] = {}
     with SinkTransaction(options, f"ottla-import-{identity}") as transaction:
         grant: Grant | None = transaction.begin()
         last = transaction.committed_batch()
@@ -142,20 +153,83 @@ def bring(
             works = deliveries(pieces, counts, options, grant)
             transaction.add((work.topic, work.partition) for work in works)
             for _, sent in run(works):
-                _count(found, sent)
+                if sent.records:
+                    found.setdefault(TopicPartition(sent.topic, sent.partition), []).append(sent)
             transaction.commit(number)
             grant = None
-    report.partitions = [found[key] for key in sorted(found) if found[key].records]
+    for key, parts in sorted(found.items()):
+        records, size = sum(sent.records for sent in parts), sum(sent.bytes for sent in parts)
+        last = parts[-1].last_offset
+        report.partitions.append(Imported(*key, records, size, parts[0].first_offset, last + 1 if last >= 0 else -1))
     return report
 
 
-def _count(found: dict[TopicPartition, Imported], sent: Sent) -> None:
-    key = TopicPartition(sent.topic, sent.partition)
-    before = found.get(key)
-    records, size = sent.records, sent.bytes
-    first, end = sent.first_offset, sent.last_offset + 1 if sent.last_offset >= 0 else -1
-    if before is not None:
-        records, size = records + before.records, size + before.bytes
-        first = before.first if before.records else first
-        end = end if sent.records else before.end
-    found[key] = Imported(*key, records, size, first, end)
+# -- the target topics
+
+KEPT: Mapping[str, str | None] = {"retention.ms": "-1"}
+"""The configs of a created topic: old records must not be deleted by retention,"""
+
+ANY_TIME: Mapping[str, str | None] = {"message.timestamp.after.max.ms": str(INT64_MAX)}
+"""and, with Kafka 3.6 or later, not be refused for a future timestamp."""
+
+
+class _Topics(TopicCalls):
+    def __init__(self, cluster: Cluster) -> None:
+        self._calls = Calls(cluster)
+
+
+def _run(options: SinkOptions, work: Callable[[_Topics], Coroutine[Any, Any, T]]) -> T:
+    with ClusterCalls(options.client) as calls:
+        return calls.read("the request failed", lambda cluster: work(_Topics(cluster)))
+
+
+def counts(options: SinkOptions, names: list[str]) -> dict[str, int]:
+    """Returns the number of partitions of each existing topic. Raises ReadError."""
+
+    async def describe(topics: _Topics) -> dict[str, int]:
+        found = await topics.describe_topics(names)
+        for one in found.values():
+            if isinstance(one, ClientError) and not _has(one, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                raise one
+        return {name: len(one.partitions) for name, one in found.items() if not isinstance(one, ClientError)}
+
+    return _run(options, describe) if names else {}
+
+
+def ensure(options: SinkOptions, wanted: Mapping[str, int]) -> dict[str, int]:
+    """Creates the missing topics with these numbers of partitions, and returns the number of each. Raises ReadError for
+    a topic with fewer."""
+    there = counts(options, sorted(wanted))
+    check_wide(there, wanted)
+    missing = {name: count for name, count in wanted.items() if name not in there}
+
+    async def make(topics: _Topics) -> None:
+        left = dict(missing)
+        for replication, configs in ((-1, {**KEPT, **ANY_TIME}), (-1, KEPT), (1, KEPT)):
+            new_topics = [NewTopic(name, max(1, count), replication, configs=configs) for name, count in left.items()]
+            results = await topics.create_topics(new_topics)
+            failed = {name: result for name, result in results.items() if isinstance(result, ClientError)}
+            # An earlier attempt whose response was lost may have created it.
+            left = {name: left[name] for name, one in failed.items() if not _has(one, ErrorCode.TOPIC_ALREADY_EXISTS)}
+            if not left:
+                return
+            # A broker may lack the default replication factor (before 2.4), or a config.
+            errors = [failed[name] for name in left]
+            lacks = [_has(one, ErrorCode.INVALID_CONFIG) or isinstance(one, UnsupportedVersion) for one in errors]
+            if replication > 0 or not all(lacks):
+                raise failed[min(left)]
+
+    if missing:
+        _run(options, make)
+    return {**there, **{name: max(1, count) for name, count in missing.items()}}
+
+
+def check_wide(there: Mapping[str, int], wanted: Mapping[str, int]) -> None:
+    """Raises ReadError for a topic with fewer partitions than its records need."""
+    for name, count in there.items():
+        if count < wanted[name]:
+            raise ReadError(f"topic {name} has {count} partitions, but its records need {wanted[name]}")
+
+
+def _has(error: ClientError, code: ErrorCode) -> bool:
+    return isinstance(error, KafkaError) and error.code == code

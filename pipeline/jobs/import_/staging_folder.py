@@ -19,7 +19,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,6 @@ class Staging:
 
     files: Files
     path: str
-    identity: str
     ids: dict[str, bytes]
     taken_over: int = 0
     is_new: bool = False
@@ -70,7 +69,7 @@ class Staging:
         return [
             Work(piece, self._folder(piece), self.ids[piece.topic], layout, now_ms)
             for piece in pieces
-            if not self.files.exists(self._place(piece.key))
+            if not self.files.exists(os.path.join(self.data, str(piece.key)))
         ]
 
     def names(self) -> list[str]:
@@ -82,9 +81,6 @@ class Staging:
         name = hashlib.sha256(f"{piece.key} {piece.number}".encode()).hexdigest()[:16]
         return os.path.join(self.path, PIECES, name)
 
-    def _place(self, key: TopicPartition) -> str:
-        return os.path.join(self.data, f"{key.topic}-{key.partition}")
-
     def assemble(self, pieces: Sequence[Piece]) -> dict[TopicPartition, Written]:
         """Joins the written pieces to partitions, and returns the facts of each. Raises ReadError."""
         by_key: dict[TopicPartition, list[str]] = {}
@@ -93,11 +89,12 @@ class Staging:
         self.files.make_directory(self.data)
         whole = self.read_whole()
         for key, folders in by_key.items():
-            if not self.files.exists(self._place(key)):
+            place = os.path.join(self.data, str(key))
+            if not self.files.exists(place):
                 whole[key] = self._join(key, folders)
                 document = [[*key, facts] for key, facts in whole.items()]
                 write_atomically(self.files, os.path.join(self.path, WHOLE), json.dumps(document).encode())
-                self.files.replace(os.path.join(folders[0], str(key)), self._place(key))
+                self.files.replace(os.path.join(folders[0], str(key)), place)
         self.files.sync_directory(self.data)
         self.files.sync_directory(self.path)
         remove_tree(self.files, os.path.join(self.path, PIECES))
@@ -164,7 +161,7 @@ class Staging:
 
     def note_adding(self, names: Sequence[str]) -> None:
         """Records, durably, which partitions are moved to the data directory now."""
-        known = {name: _known_by(os.path.join(self.data, name)) for name in names}
+        known = {name: identity_of(os.path.join(self.data, name)) for name in names}
         write_atomically(self.files, os.path.join(self.path, ADDING), json.dumps(known).encode())
 
     def forget_adding(self) -> None:
@@ -181,8 +178,8 @@ class Staging:
         self.files.sync_directory(os.path.dirname(self.path))
 
 
-def _known_by(path: str) -> list[int]:
-    """Returns the identity of a folder, which a rename keeps."""
+def identity_of(path: str) -> list[int]:
+    """Returns the identity of a folder, which a rename keeps; an empty one if there is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -190,19 +187,8 @@ def _known_by(path: str) -> list[int]:
     return [status.st_dev, status.st_ino]
 
 
-def known_as(path: str, known_by: Sequence[int]) -> bool:
-    """Returns whether the folder at a path has this identity."""
-    return bool(known_by) and _known_by(path) == list(known_by)
-
-
 @contextlib.contextmanager
-def staged(
-    files: Files,
-    target: str,
-    identity: str,
-    topics: Sequence[str],
-    make_id: Callable[[], bytes] = new_id,
-) -> Iterator[Staging]:
+def staged(files: Files, target: str, identity: str, topics: Sequence[str]) -> Iterator[Staging]:
     """Opens and locks the staging folder of a data directory for the duration of the context: the one of an earlier run
     of the same import, else a new one. Raises ReadError, also for an OSError within the context."""
     path = staging_path(target)
@@ -213,20 +199,16 @@ def staged(
         except BlockingIOError as error:
             raise ReadError(f"another import to {target} is running") from error
         try:
-            yield _opened(files, path, target, identity, topics, make_id)
+            yield _opened(files, path, target, identity, topics)
         finally:
             lock.release()
 
 
-def _opened(
-    files: Files, path: str, target: str, identity: str, topics: Sequence[str], make_id: Callable[[], bytes]
-) -> Staging:
+def _opened(files: Files, path: str, target: str, identity: str, topics: Sequence[str]) -> Staging:
     document = _read_json(files, os.path.join(path, PLAN))
     if isinstance(document, dict) and document.get("identity") == identity:
         ids = {topic: base64.b64decode(text) for topic, text in document["ids"].items()}
-        found = Staging(files, path, identity, ids)
-        found.taken_over = _sweep(files, path)
-        return found
+        return Staging(files, path, ids, _sweep(files, path))
     if isinstance(_read_json(files, os.path.join(path, ADDING)), dict):
         raise ReadError(
             f"another import to {target} was interrupted while it added topics ({path}): run that one again first"
@@ -237,12 +219,12 @@ def _opened(
     for name in files.list(path):
         if name != LOCK:
             remove_tree(files, os.path.join(path, name))
-    ids = {topic: make_id() for topic in topics}
+    ids = {topic: new_id() for topic in topics}
     document = {"identity": identity, "ids": {topic: base64.b64encode(of).decode() for topic, of in ids.items()}}
     files.make_directory(os.path.join(path, PIECES))
     write_atomically(files, os.path.join(path, PLAN), json.dumps(document).encode())
     files.sync_directory(os.path.dirname(path))
-    return Staging(files, path, identity, ids, is_new=True)
+    return Staging(files, path, ids, is_new=True)
 
 
 def _sweep(files: Files, path: str) -> int:

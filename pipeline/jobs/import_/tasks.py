@@ -84,7 +84,9 @@ def write(work: Work, files: Files | None = None) -> Written:
         written = _write(work, log_folder, files)
         # the verification then expects complete logs
         write_atomically(files, os.path.join(attempt, CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_BYTES)
-        _check(work, attempt, files)
+        for finding in Verification(attempt, files=files).findings():
+            if finding.wrong:
+                raise ReadError(f"{work.piece} failed its verification: {finding.file}: {finding.what}")
         write_atomically(files, os.path.join(attempt, DONE), json.dumps(written._asdict()).encode())
         files.sync_directory(log_folder)
         try:
@@ -133,13 +135,6 @@ def _write(work: Work, folder: str, files: Files) -> Written:
         raise
     segments = sum(name.endswith(".log") for name in files.list(folder))
     return Written(records, size, segments, piece.first, end)
-
-
-def _check(work: Work, folder: str, files: Files) -> None:
-    """Verifies the written segments. Raises ReadError."""
-    for finding in Verification(folder, files=files).findings():
-        if finding.wrong:
-            raise ReadError(f"{work.piece} failed its verification: {finding.file}: {finding.what}")
 
 
 def read_done(files: Files, folder: str) -> Written | None:

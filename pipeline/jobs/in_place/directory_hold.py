@@ -110,9 +110,7 @@ def own_suffix(suffix: str) -> str:
     return f".{uuid.uuid4().hex[:12]}{suffix}"
 
 
-def put_in_place(
-    files: Files, folder: str, new: list[int], old: list[int], suffix: str, size_bytes: int | None = None
-) -> None:
+def put_in_place(files: Files, folder: str, new: list[int], old: list[int], suffix: str, size_bytes: int) -> None:
     """Swaps new segments of a partition, written and fsynced under names that end with `suffix`, for old ones, both
     given by base offset; the first of both is the same. Durable on return.
 
@@ -120,7 +118,16 @@ def put_in_place(
     differ. Not to be called concurrently for one folder. After an interruption the next `held`, or the next broker,
     completes or undoes the swap. Raises ReadError; then the folder must be left alone until it is held again.
     """
-    _check_here(files, folder, new, suffix, size_bytes)
+    found = 0
+    for path in (os.path.join(folder, file_name(base) + suffix) for base in new):
+        try:
+            found += files.size(path)
+        except OSError as error:
+            raise ReadError(
+                f"{path} was written by a worker, but does not exist here: the workers must see the same files"
+            ) from error
+    if not new or found != size_bytes:
+        raise ReadError(f"{folder} has {found} bytes of new segments, but {size_bytes} were written")
     try:
         names = set(files.list(folder))
         for base in new:
@@ -138,27 +145,12 @@ def put_in_place(
         raise ReadError(str(error)) from error
 
 
-def _check_here(files: Files, folder: str, new: list[int], suffix: str, size_bytes: int | None) -> None:
-    """Checks that the files of a task are visible here with their size."""
-    found = 0
-    for base in new:
-        path = os.path.join(folder, file_name(base) + suffix)
-        try:
-            found += files.size(path)
-        except OSError as error:
-            raise ReadError(
-                f"{path} was written by a worker, but does not exist here: the workers must see the same files"
-            ) from error
-    if not new or found != (found if size_bytes is None else size_bytes):
-        raise ReadError(f"{folder} has {found} bytes of new segments, but {size_bytes} were written")
-
-
-def sweep(files: Files, folder: str, suffix: str = "") -> None:
-    """Removes the files of jobs that were not put in place from a folder; with `suffix` only those that end with it.
-    Raises ReadError."""
+def sweep(files: Files, folder: str, suffix: str) -> None:
+    """Removes the files of jobs that were not put in place from a folder: those that end with `suffix`. Raises
+    ReadError."""
     with as_read_error(f"cannot remove leftover files of a job in {folder}"):
         for name in files.list(folder):
-            if name.endswith(suffix or OWN_SUFFIXES):
+            if name.endswith(suffix):
                 files.remove(os.path.join(folder, name))
 
 

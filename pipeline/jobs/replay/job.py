@@ -25,8 +25,7 @@ from .. import spark_tasks
 from ..export import arguments
 from ..export.job import backend_of, paths_of
 from ..export.tasks import FILE_BYTES
-from ..import_.produce import options_of
-from ..import_.topics import check_wide, counts, ensure
+from ..import_.produce import check_wide, counts, ensure, options_of
 from ..spark_tasks import JobError, Progress, ProgressCallback
 from .report import Replayed, ReplayReport
 from .rounds import Replay

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.pipeline.backend import ReadError
-from ottla.pipeline.jobs.in_place.directory_hold import UPGRADED, held, own_suffix, put_in_place, sweep
+from ottla.pipeline.jobs.in_place.directory_hold import COMPACTED, UPGRADED, held, own_suffix, put_in_place, sweep
 from ottla.pipeline.readers.files.catalog import Catalog
 from ottla.storage import restore
 from ottla.storage.check.directory import Verification
@@ -45,7 +45,8 @@ def replace_first(files: SimulatedFiles) -> None:
     suffix = own_suffix(UPGRADED)
     source = Source(f"{FOLDER}/{0:020d}.log", files.size(f"{FOLDER}/{0:020d}.log"))
     made = rewrite(files, [source], Target(FOLDER, 0, 0, end_offset=6, limits=Limits(index_bytes=36), suffix=suffix))
-    put_in_place(files, FOLDER, [output.base_offset for output in made], [0], suffix)
+    size_bytes = sum(output.size_bytes for output in made)
+    put_in_place(files, FOLDER, [output.base_offset for output in made], [0], suffix, size_bytes)
 
 
 def test_held_directory_is_exclusive(tmp_path: Path):
@@ -131,7 +132,7 @@ def test_sweep_removes_only_files_of_job():
     before = len(files.list(FOLDER))
     sweep(files, FOLDER, UPGRADED)
     assert len(files.list(FOLDER)) == before - 1
-    sweep(files, FOLDER)
+    sweep(files, FOLDER, COMPACTED)
     assert f"{FOLDER}/kept.upgraded.not" in files.contents and len(files.list(FOLDER)) == before - 2
     assert rows_of(files, FOLDER) == rows and LOCK not in files.list(ROOT)
 
@@ -173,7 +174,8 @@ def test_put_in_place_keeps_mode_and_owner(tmp_path: Path):
         Target(folder, 0, 0, end_offset=6, limits=Limits(index_bytes=36), suffix=suffix),
     )
     before = os.stat(log).st_ino
-    put_in_place(files, folder, [output.base_offset for output in made], [0], suffix)
+    size_bytes = sum(output.size_bytes for output in made)
+    put_in_place(files, folder, [output.base_offset for output in made], [0], suffix, size_bytes)
     found = [path.stat() for path in (tmp_path / "orders-0").iterdir() if path.suffix != ".snapshot"]
     assert len(made) > 1 and os.stat(log).st_ino != before and len(found) > 6
     assert {(stat.S_IMODE(one.st_mode), one.st_uid) for one in found} == {(0o664, owner)}

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from ottla.broker.testing.embedded import Embedded
 from ottla.client.producer.partitioners import java_partition
 from ottla.pipeline.backend import OffsetRange, Selection, TopicPartition
-from ottla.pipeline.jobs.import_.produce import options_of
-from ottla.pipeline.jobs.import_.topics import ensure
+from ottla.pipeline.jobs.import_.produce import ensure, options_of
 from ottla.pipeline.jobs.replay import schedule
 from ottla.pipeline.jobs.replay.report import ReplayReport
 from ottla.pipeline.jobs.replay.rounds import ROUND_S, Replay

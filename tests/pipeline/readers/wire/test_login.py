@@ -11,7 +11,7 @@ import pytest
 
 from ottla.broker.testing.embedded import Embedded
 from ottla.pipeline.backend import OffsetRange, ReadError, Selection, TopicPartition
-from ottla.pipeline.jobs.import_.topics import ensure
+from ottla.pipeline.jobs.import_.produce import ensure
 from ottla.pipeline.options import parse
 from ottla.pipeline.readers.wire import WireBackend, commit_offsets
 from ottla.pipeline.readers.wire.config import client_options
