@@ -93,8 +93,7 @@ class SinkOptions:
     @property
     def codec(self) -> Codec:
         """The compression of batches."""
-        name = self.client.compression_type or "none"
-        return Codec[name.upper()]
+        return Codec[(self.client.compression_type or "none").upper()]
 
     @property
     def in_flight(self) -> int:
@@ -108,7 +107,11 @@ class SinkOptions:
             if value is None:
                 raise SinkError(f"{name} has no value")
         given = {str(name).lower(): str(value).strip() for name, value in options.items()}
-        _check_names(given)
+        known = {name.lower() for name in OPTIONS}
+        for name in given:
+            if name not in known and not name.startswith("kafka.") and name not in _SPARKS_OWN:
+                hint = did_you_mean(name, OPTIONS) or f"; use {', '.join(OPTIONS)} or kafka.*"
+                raise SinkError(f"the sink has no option {name}{hint}")
         kafka = Settings(
             {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
         )
@@ -130,14 +133,6 @@ class SinkOptions:
             order_by=names,
             batch_bytes=max(1, min(batch_bytes, client.max_request_size)),
         )
-
-
-def _check_names(given: Mapping[str, str]) -> None:
-    known = {name.lower() for name in OPTIONS}
-    for name in given:
-        if name not in known and not name.startswith("kafka.") and name not in _SPARKS_OWN:
-            hint = did_you_mean(name, OPTIONS) or f"; use {', '.join(OPTIONS)} or kafka.*"
-            raise SinkError(f"the sink has no option {name}{hint}")
 
 
 def client_options(kafka: Mapping[str, str]) -> ProducerOptions:

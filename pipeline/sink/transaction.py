@@ -168,18 +168,16 @@ class SinkTransaction:
         found: dict[TopicPartition, tuple[int, str]] = self._coordinator(
             Call.OFFSETS, lambda connection: _committed(connection, group), TransactionStatus(), GROUP, what=what
         )
-        newest: int | None = None
-        for (topic, partition), (offset, metadata) in found.items():
+        for (topic, partition), (_, metadata) in found.items():
             if _MARK not in metadata:
                 raise SinkError(
                     f"group {self.transactional_id!r} has an offset of {topic}-{partition} that is not from this sink: "
                     "transactionalId must not be the name of a consumer group"
                 )
             self._check_query(metadata)
-            newest = offset - 1 if newest is None else max(newest, offset - 1)
         if found:
             self._homes = tuple(sorted({topic for topic, _ in found}))
-        return newest
+        return max((offset - 1 for offset, _ in found.values()), default=None)
 
     async def _settle(self, cluster: Cluster) -> None:
         """Waits for brokers before 2.5, which do not report offsets of a transaction that is still completing."""
@@ -208,12 +206,10 @@ class SinkTransaction:
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Adds partitions to the transaction, before any task writes to them."""
-        grant, wanted = self._open(), {(str(topic), int(number)) for topic, number in partitions}
-        self._add(grant, wanted - self._added)
+        status, wanted = self._open(), {(str(topic), int(number)) for topic, number in partitions}
+        self._add(status, wanted - self._added)
 
-    def _add(self, grant: Grant, wanted: set[TopicPartition]) -> None:
-        status = _status_of(grant)
-
+    def _add(self, status: TransactionStatus, wanted: set[TopicPartition]) -> None:
         async def send(connection: Connection) -> tuple[int, Any]:
             codes = await calls.add_partitions(connection, self.transactional_id, status, wanted)
             missing = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -231,20 +227,19 @@ class SinkTransaction:
         Retries until the outcome is known. If that takes longer than delivery.timeout.ms, the error reports it as
         unknown, and `committed_batch` returns it after the next `begin`.
         """
-        grant = self._open()
+        status, owner = self._open(), self.transactional_id
         homes = [self._options.topic] if self._options.topic else sorted({topic for topic, _ in self._added})
         homes = homes or list(self._homes)
         if not homes:
             return  # no row was written, to no topic
-        self._commit_offset(grant, {(topic, 0) for topic in homes}, batch_id)
+        self._commit_offset(status, {(topic, 0) for topic in homes}, batch_id)
         self._end_requested = True
-        status, owner = _status_of(grant), self.transactional_id
         self._coordinator(Call.COMMIT, lambda there: calls.end(there, owner, status, is_commit=True), status)
         self._grant = None
         self._homes = tuple(homes)
 
-    def _commit_offset(self, grant: Grant, homes: set[TopicPartition], batch_id: int) -> None:
-        status, group = _status_of(grant), self.transactional_id
+    def _commit_offset(self, status: TransactionStatus, homes: set[TopicPartition], batch_id: int) -> None:
+        group = self.transactional_id
         metadata = {_MARK: batch_id} | ({} if self._query is None else {_QUERY: self._query})
         batch_offset = OffsetAndMetadata(batch_id + 1, json.dumps(metadata))
 
@@ -277,23 +272,20 @@ class SinkTransaction:
         checked = {min(self._added)}
         self._added.clear()
         try:
-            self._grant = grant
-            self._add(grant, checked)
+            self._add(_status_of(grant), checked)
         except SinkTimedOut:
             return  # the brokers have aborted it, and fenced the tasks
-        finally:
-            self._grant = None
         self.begin()
         self._grant = None
 
     # -- requests
 
-    def _open(self) -> Grant:
+    def _open(self) -> TransactionStatus:
         if self._grant is None:
             raise SinkError(f"no transaction of {self.transactional_id!r} is open: call begin first")
         if self._end_requested:
             raise SinkError(f"the transaction of {self.transactional_id!r} is being committed: call begin first")
-        return self._grant
+        return _status_of(self._grant)
 
     def _coordinator(
         self,

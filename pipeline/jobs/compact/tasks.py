@@ -96,7 +96,7 @@ class OffsetSurvivors:
     def __init__(self, files: Files, item: GroupItem) -> None:
         directory, task = item.task.directory, item.task
         indexes = range(item.first_index, item.first_index + len(task.segments))
-        settled = [*read_settled(files, directory, item.settled, indexes)]
+        settled = read_settled(files, directory, item.settled, indexes)
         keyless, tombstones = list[np.ndarray](), list[np.ndarray]()
         for name in item.keys:
             for kind, found in blocks(files, f"{directory}/{name}", (KEYLESS, TOMBSTONES)):
@@ -143,17 +143,12 @@ class OffsetSurvivors:
             if len(stays) == records:
                 return Verdict(every, keep_empty, horizon_ms)
             return Verdict(Chosen(stays, is_complement=False), keep_empty, horizon_ms)
-        return Verdict(_Mixed(self._first_dirty, stays, goes), keep_empty, horizon_ms)
+        first_dirty, staying, going = self._first_dirty, frozenset(stays), frozenset(goes)
 
+        def is_kept(offset: int, key: bytes | None, has_value: bool) -> bool:
+            return offset in staying if offset >= first_dirty else offset not in going
 
-class _Mixed:
-    """Selects the records of an entry that may contain the first dirty offset."""
-
-    def __init__(self, first_dirty: int, stays: Sequence[int], goes: Sequence[int]) -> None:
-        self._first_dirty, self._stays, self._goes = first_dirty, frozenset(stays), frozenset(goes)
-
-    def __call__(self, offset: int, key: bytes | None, has_value: bool) -> bool:
-        return offset in self._stays if offset >= self._first_dirty else offset not in self._goes
+        return Verdict(is_kept, keep_empty, horizon_ms)  # the entry may contain the first dirty offset
 
 
 class _Cursor:

@@ -208,7 +208,8 @@ class Target:
         if refused:
             topic, _, why = refused[0].partition(_NOT_ADDED)
             raise ReadError(f"topic {topic} was not added to {self.path}: {why}")
-        raise ReadError(f"nothing was added to {self.path}: {_last(output)}")
+        lines = [line for line in output.splitlines() if line.strip()] or ["import-dir printed nothing"]
+        raise ReadError(f"nothing was added to {self.path}: {lines[-1].removeprefix('ottla import-dir: ')}")
 
 
 def exists_already(topic: str, path: str) -> str:
@@ -218,11 +219,6 @@ def exists_already(topic: str, path: str) -> str:
 def _topic(name: str) -> str:
     found = inspect.partition_of(name)
     return found[0] if found else name
-
-
-def _last(output: str) -> str:
-    lines = [line for line in output.splitlines() if line.strip()]
-    return lines[-1].removeprefix("ottla import-dir: ") if lines else "import-dir printed nothing"
 
 
 # -- the whole import

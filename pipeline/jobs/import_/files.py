@@ -7,6 +7,7 @@ column `value` is required; `key`, `headers`, `timestamp`, `topic`, `partition` 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -278,7 +279,7 @@ def _parts(file: ParquetFile, parquet: pq.ParquetFile) -> tuple[Part, ...]:
         if table.column(name).null_count:
             raise ReadError(f"{file.path} has a row without {name}")
     if not in_columns:
-        return (_part(file.topic, file.partition, _numbers(table, "offset")),)
+        return (_part(file.topic, file.partition, table),)
     found: list[Part] = []
     numbered = table.append_column("row", pa.array(np.arange(table.num_rows)))
     groups = numbered.group_by(in_columns, use_threads=False).aggregate([("row", "min"), ("row", "count")])
@@ -287,9 +288,8 @@ def _parts(file: ParquetFile, parquet: pq.ParquetFile) -> tuple[Part, ...]:
         partition = group.get("partition", file.partition)
         if partition is not None and not 0 <= partition <= INT32_MAX:
             raise ReadError(f"{file.path}: partition {partition} is not a partition number")
-        mask = mask_of(table, topic, partition)
         if "offset" in wanted:
-            found.append(_part(topic, partition, _numbers(table.filter(mask), "offset")))
+            found.append(_part(topic, partition, table.filter(mask_of(table, topic, partition))))
         else:
             found.append(Part(topic, partition, group["row_count"], None, None, True))
     return tuple(found)
@@ -302,17 +302,11 @@ def mask_of(table: pa.Table | pa.RecordBatch, topic: str | None, partition: int 
         masks.append(pc.equal(table.column("topic").cast(pa.string()), topic))
     if partition is not None and "partition" in table.schema.names:
         masks.append(pc.equal(table.column("partition"), partition))
-    found = masks[0]
-    for mask in masks[1:]:
-        found = pc.and_(found, mask)
-    return found
+    return functools.reduce(pc.and_, masks)
 
 
-def _numbers(table: pa.Table, name: str) -> Any:
-    return table.column(name).cast(pa.int64()).to_numpy()
-
-
-def _part(topic: str | None, partition: int | None, offsets: Any) -> Part:
+def _part(topic: str | None, partition: int | None, rows: pa.Table) -> Part:
+    offsets = rows.column("offset").cast(pa.int64()).to_numpy()
     first, last = int(offsets.min()), int(offsets.max())
     return Part(topic, partition, offsets.size, first, last, bool((np.diff(offsets) > 0).all()))
 

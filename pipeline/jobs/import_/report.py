@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...backend import TopicPartition
 from ..report import Report, total
 
 _NAMES = {"first": "firstOffset", "end": "endOffset"}
@@ -24,10 +23,6 @@ class Imported:
     first: int
     end: int
     segments: int = 0
-
-    @property
-    def key(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(slots=True)

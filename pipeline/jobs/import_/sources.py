@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from ...backend import ReadError
 from ...objects.places import Place, is_url
-from ..export import layout
 from ..export.commit import stored
 from ..export.iceberg import TABLE, catalog_of, own_table
 from ..iceberg_catalog import CatalogTable, data_files, of_objects
@@ -46,13 +45,12 @@ def listed(
         if table is not None:
             raise ReadError(f"the table {table} needs its catalog")
         return SourceFiles(os.fspath(folder), files.listed(folder, store_conf))
-    if os.path.exists(os.path.join(root, layout.SETTINGS)):
-        settings = stored(root)
-        if settings is not None and settings.format == "iceberg":
-            own = own_table(root, settings.table)
-            if own is None:
-                raise ReadError(f"{root} has the Iceberg table {settings.table}: give its catalog")
-            return _of_table(own, root)
+    settings = stored(root)
+    if settings is not None and settings.format == "iceberg":
+        own = own_table(root, settings.table)
+        if own is None:
+            raise ReadError(f"{root} has the Iceberg table {settings.table}: give its catalog")
+        return _of_table(own, root)
     if table is not None:
         raise ReadError(f"the table {table} needs its catalog: {root} is not an export with a catalog")
     return SourceFiles(root, files.listed(folder, store_conf))

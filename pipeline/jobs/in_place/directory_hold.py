@@ -90,7 +90,9 @@ def held(root: str | os.PathLike[str], *, files: Files | None = None, looking: b
         if not looking:
             clean_close.discard(files, path)  # it describes segments that are about to be replaced
         unfinished = []
-        for partition in _folders(files, path):
+        # By name: in the middle of a swap a folder may have no segment.
+        folders = [os.path.join(path, name) for name in sorted(_names(files, path)) if inspect.partition_of(name)]
+        for partition in (folder for folder in folders if inspect.is_folder(folder, files)):
             names = _names(files, partition)
             if any(name.endswith((*_LEFT_BY_A_SWAP, *OWN_SUFFIXES)) for name in names):
                 unfinished.append(partition)
@@ -166,12 +168,6 @@ def _locked(files: Files, root: str, *, looking: bool) -> Lock | None:
         if looking:  # a copy on a read-only file system
             return None
         raise ReadError(f"cannot lock {root}: {error.strerror or error}") from error
-
-
-def _folders(files: Files, root: str) -> list[str]:
-    """Returns the partition folders by name: in the middle of a swap a folder may have no segment."""
-    found = [os.path.join(root, name) for name in sorted(_names(files, root)) if inspect.partition_of(name)]
-    return [path for path in found if inspect.is_folder(path, files)]
 
 
 def _names(files: Files, path: str) -> list[str]:

@@ -127,16 +127,13 @@ class Replay:
         sends = self.sends
         ranges = [OffsetRange(*key, self._at[key], end) for key, end in upto.items() if end > self._at[key]]
         wanted = Wanted(COLUMNS, committed=sends.settings.is_committed)
-        lines = [
-            Line(one.key, one.start, one.end, tuple(self.backend.pieces([one], wanted, at_least=None)))
-            for one in ranges
-        ]
+        lines = [Line(one, tuple(self.backend.pieces([one], wanted, at_least=None))) for one in ranges]
         groups: list[list[Line]] = [[] for _ in range(max(1, min(sends.tasks, len(lines))))]
-        for line in sorted(lines, key=lambda line: (-line.size, line.key)):
-            min(groups, key=lambda group: sum(of.size for of in group)).append(line)
-        total = max(1, sum(line.size for line in lines))
+        for line in sorted(lines, key=lambda line: (-line.range.size, line.range.key)):
+            min(groups, key=lambda group: sum(of.range.size for of in group)).append(line)
+        total = max(1, sum(line.range.size for line in lines))
         return [
-            Work(tuple(group), sends, sum(line.size for line in group) / total, start_s, origin_ms)
+            Work(tuple(group), sends, sum(line.range.size for line in group) / total, start_s, origin_ms)
             for group in groups
             if group
         ]
@@ -146,7 +143,7 @@ class Replay:
         counted: dict[TopicPartition, int] = {}
         size = 0
         for work, played in self.run(works):
-            counted.update((line.key, records) for line, records in zip(work.lines, played.records, strict=True))
+            counted.update((line.range.key, records) for line, records in zip(work.lines, played.records, strict=True))
             size += played.bytes
         report.bytes += size
         report.partitions = [one._replace(records=one.records + counted.get(one.key, 0)) for one in report.partitions]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ...backend import Piece, ReadError, TopicPartition
+from ...backend import OffsetRange, Piece, ReadError, TopicPartition
 from ...offsets import Limit
 from ...readers.columns import EXACT_TIME
 from ...sink.batches import cut
@@ -36,18 +36,11 @@ IDLE_S = 1.0
 """Before a longer sleep, a task waits for the responses to its requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Offsets from `start` (inclusive) to `end` (exclusive) of a partition, and the pieces that read them."""
+class Line(NamedTuple):
+    """Offsets of a partition, and the pieces that read them."""
 
-    key: TopicPartition
-    start: int
-    end: int
+    range: OffsetRange
     pieces: tuple[Piece, ...]
-
-    @property
-    def size(self) -> int:
-        return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +114,7 @@ class Work:
     origin_ms: int
 
     def __str__(self) -> str:
-        return ", ".join(f"{line.key} from offset {line.start}" for line in self.lines)
+        return ", ".join(f"{line.range.key} from offset {line.range.start}" for line in self.lines)
 
 
 class Played(NamedTuple):
@@ -152,7 +145,7 @@ def play(work: Work, clock: Clock, sleep: Sleep, make_senders: Callable[[SinkOpt
                 schedule.wait(one.due_s, clock, sleep)
             counted[number] += one.rows.num_rows
             time_ms = int(clock() * 1000) if settings.timestamps == "new" else None
-            lanes.add(work.lines[number].key, one.rows, time_ms)
+            lanes.add(work.lines[number].range.key, one.rows, time_ms)
         lanes.flush()
         return Played(tuple(counted), lanes.settle())
 
@@ -168,7 +161,7 @@ def _slices(work: Work, line: Line) -> Iterator[Slice]:
     if settings.speed is not None:
         return schedule.at_pace(batches, work.start_s, work.origin_ms, settings.speed)
     if settings.rate is not None:
-        share = line.size / max(1, sum(of.size for of in work.lines))
+        share = line.range.size / max(1, sum(of.range.size for of in work.lines))
         return schedule.at_rate(batches, work.start_s, settings.rate * work.share * share)
     return schedule.at_once(batches, work.start_s)
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from ....protocol.text import size as size_text
 from ..in_place.directory_hold import distinct, held
-from ..in_place.disk_space import Room
 from ..partitions import topic_configs
 from ..spark_tasks import ProgressCallback, parallelism, run, size_of, tasks
 from .report import UpgradeReport
@@ -57,26 +57,20 @@ def upgrade(
             # Checking a segment reads its first bytes, or a part of the headers.
             return run(spark, items, task, bytes_of=lambda item: item.size_bytes // 16, name="ottla upgrade: look")
 
-        def writing(items: Sequence[SegmentItem], task: Callable[[SegmentItem], Any]) -> Iterable[Any]:
-            return run(spark, items, task, on_progress=on_progress, name="ottla upgrade")
-
         if on_plan is not None:
             for folder in (folder for root in roots for folder in root.unfinished):
                 on_plan(f"{folder}: its interrupted swap is completed or undone first")
         report = planned.look(looking)
         space = planned.check_space(parallelism(spark)) if planned.items() else []
         if on_plan is not None:
-            _report_plan(on_plan, report, space, tasks(spark, planned.items()))
+            total, count = report.total(), tasks(spark, planned.items())
+            sizes = f"{size_text(total.bytes_before)}, about {size_text(total.bytes_after)} afterwards"
+            on_plan(
+                f"{total.segments} of {report.all_segments} segments have messages of format v0 or v1: "
+                f"{len(report.topics)} topics, {sizes}, in {count} tasks"
+            )
+            for root, need, left in space:
+                on_plan(f"{root}: {size_text(need)} needed at most, {size_text(left)} free")
         if dry_run:
             return report
-        return planned.run(writing)
-
-
-def _report_plan(on_plan: Callable[[str], object], report: UpgradeReport, space: Sequence[Room], count: int) -> None:
-    total = report.total()
-    on_plan(
-        f"{total.segments} of {report.all_segments} segments have messages of format v0 or v1: {len(report.topics)} "
-        f"topics, {size_text(total.bytes_before)}, about {size_text(total.bytes_after)} afterwards, in {count} tasks"
-    )
-    for root, need, left in space:
-        on_plan(f"{root}: {size_text(need)} needed at most, {size_text(left)} free")
+        return planned.run(partial(run, spark, on_progress=on_progress, name="ottla upgrade"))

@@ -72,7 +72,7 @@ def test_import_of_current_snapshot(logs: Path, tmp_path: Path) -> None:
         table.delete("partition = 1")
         table.delete("offset = 3")
     report = imported(tmp_path, sources.listed(tmp_path / "lake"))
-    assert report.records == 14 and {one.key.partition for one in report.partitions} == {0}
+    assert report.records == 14 and {one.partition for one in report.partitions} == {0}
 
 
 @contextmanager
