@@ -86,7 +86,6 @@ class SinkReport:
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """All of it."""
         return json.dumps(
             {
                 "batchId": self.batch_id,

@@ -316,26 +316,24 @@ class Compaction:
     def put(self, item: GroupItem, done: GroupDone) -> None:
         """Takes a rewritten group, and puts in place the groups that are next in order."""
         partition = self._partitions[item.partition]
+        plan, outcome = partition.plan, partition.outcome
         if done.problem is not None:
             before = "; the segments before it were compacted" if partition.next_group else ""
-            partition.outcome.problem = partition.outcome.problem or f"{partition.plan}: {done.problem}{before}"
-        if partition.outcome.problem is None:
-            partition.ready[item.number] = done
-            self._advance(partition)
-
-    def _advance(self, partition: _Partition) -> None:
-        plan, outcome = partition.plan, partition.outcome
-        while (done := partition.ready.pop(partition.next_group, None)) is not None:
+            outcome.problem = outcome.problem or f"{plan}: {done.problem}{before}"
+        if outcome.problem is not None:
+            return
+        partition.ready[item.number] = done
+        while (ready := partition.ready.pop(partition.next_group, None)) is not None:
             group = plan.groups[partition.next_group]
             if not partition.next_group:
                 self._note_offset(plan, plan.task.first_dirty_offset, only_if_none=True)
-            old, new = [segment.base_offset for segment in group], [made.base_offset for made in done.new]
-            size_bytes = sum(made.size_bytes for made in done.new)
-            put_in_place(self._files, plan.directory, new, old, done.suffix, size_bytes)
+            old, new = [segment.base_offset for segment in group], [made.base_offset for made in ready.new]
+            size_bytes = sum(made.size_bytes for made in ready.new)
+            put_in_place(self._files, plan.directory, new, old, ready.suffix, size_bytes)
             outcome.segments += len(new) - len(old)
             outcome.bytes += size_bytes - sum(segment.size_bytes for segment in group)
-            outcome.records_after += done.records
-            outcome.tombstones_after += done.tombstones
+            outcome.records_after += ready.records
+            outcome.tombstones_after += ready.tombstones
             partition.next_group += 1
         if partition.next_group == len(plan.groups):
             self._note_offset(plan, plan.task.end_offset)

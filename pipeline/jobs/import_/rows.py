@@ -124,10 +124,14 @@ def _streamed(part: FilePart, at_once_bytes: int = READ_BYTES) -> Iterator[pa.Re
         filters = [name for name in ("topic", "partition") if name in rows.schema.names]
         if filters:
             rows = rows.filter(mask_of(rows, part.topic, part.partition))
-        if rows.num_rows:
-            yield records(rows, next_offset)
-        if next_offset is not None:
+        if not rows.num_rows:
+            continue
+        if next_offset is None:
+            offsets = rows.column("offset").cast(pa.int64())
+        else:
+            offsets = pa.array(np.arange(next_offset, next_offset + rows.num_rows))
             next_offset += rows.num_rows
+        yield pa.RecordBatch.from_arrays([*content(rows).columns, offsets], schema=SCHEMA)
 
 
 def _decoded(part: FilePart, at_once_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -152,13 +156,3 @@ def _decoded(part: FilePart, at_once_bytes: int) -> Iterator[pa.RecordBatch]:
                 yield from found
         yield from kept
         group += 1
-
-
-def records(rows: pa.RecordBatch, start: int | None = None) -> pa.RecordBatch:
-    """Returns rows of a file with the columns of `SCHEMA`. Rows without offsets are numbered from `start`. Raises
-    SinkError."""
-    made = content(rows)
-    offsets = pa.array(np.arange(start or 0, (start or 0) + rows.num_rows))
-    if start is None:
-        offsets = rows.column("offset").cast(pa.int64())
-    return pa.RecordBatch.from_arrays([*made.columns, offsets], schema=SCHEMA)
