@@ -11,8 +11,6 @@ from itertools import cycle
 
 from ...protocol.named import NamedTuple
 
-__all__ = ["ASSIGNORS", "Member", "range_assignor", "roundrobin_assignor"]
-
 TopicPartition = tuple[str, int]
 
 

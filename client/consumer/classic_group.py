@@ -31,8 +31,6 @@ from .group_offsets import MOVED
 from .list_offsets import TopicPartition
 from .options import ConsumerOptions
 
-__all__ = ["ClassicGroup"]
-
 PROTOCOL_TYPE = "consumer"
 NO_GENERATION = -1
 STATIC_JOIN, STATIC_SYNC, STATIC_HEARTBEAT, SEVERAL_LEAVE = 5, 3, 3, 3

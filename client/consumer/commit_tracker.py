@@ -21,8 +21,6 @@ from .list_offsets import TopicPartition
 from .options import ConsumerOptions
 from .positions import PartitionState
 
-__all__ = ["Progress"]
-
 _log = logging.getLogger("ottla.client")
 
 

@@ -26,8 +26,6 @@ from .options import CONSUMER_ALIASES, ConsumerOptions
 from .positions import PartitionState
 from .records import ConsumerRecord
 
-__all__ = ["Consumer", "ConsumerOptions", "ConsumerRecord", "FoundOffset", "OffsetAndMetadata"]
-
 STOP_COMMIT_S = 30.0
 
 Deserializer = Callable[[bytes | None], Any]

@@ -26,8 +26,6 @@ from .group_offsets import MOVED
 from .list_offsets import TopicPartition
 from .options import ConsumerOptions
 
-__all__ = ["ConsumerGroup"]
-
 JOIN, LEAVE, STATIC_LEAVE = 0, -1, -2
 GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 _log = logging.getLogger("ottla.client")

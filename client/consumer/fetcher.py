@@ -27,8 +27,6 @@ from .options import ConsumerOptions
 from .positions import COMMITTED, PartitionState
 from .records import Chunk, ConsumerRecord
 
-__all__ = ["RESETS", "Fetcher"]
-
 SLOTS = 2  # requests in flight at one node
 FETCH_WITHOUT_IDS = 12
 WARN_ATTEMPTS = 5  # metadata refreshes without a leader before a warning

@@ -22,8 +22,6 @@ from .group_offsets import NOT_A_MEMBER
 from .list_offsets import TopicPartition
 from .options import ConsumerOptions
 
-__all__ = ["Group", "Reader"]
-
 _log = logging.getLogger("ottla.client")
 
 

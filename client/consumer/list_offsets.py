@@ -17,8 +17,6 @@ from ..net.errors import ClientError, KafkaError, UnsupportedVersion
 from ..net.metadata import TopicPartition, by_topic, partitions_in
 from ..net.retry import retry
 
-__all__ = ["EARLIEST", "LATEST", "FoundOffset", "OffsetLookup", "TopicPartition"]
-
 LATEST, EARLIEST = -1, -2  # timestamps that mean the end and the start of the log
 CONSUMER = -1  # the replica id of a consumer
 

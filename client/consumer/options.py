@@ -9,8 +9,6 @@ from ...protocol.limits import INT32_MAX
 from ..net.errors import ConfigError
 from ..net.options import ALIASES, ClientOptions, check_name, check_range
 
-__all__ = ["CONSUMER_ALIASES", "ConsumerOptions"]
-
 _CHOICES = {
     "isolation": ("read_uncommitted", "read_committed"),
     "offset_reset": ("latest", "earliest", "none"),

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from ..net.errors import ClientError
 from .records import Chunk, ConsumerRecord
 
-__all__ = ["BUFFERED_CHUNKS", "COMMITTED", "PartitionState"]
-
 COMMITTED = -1000  # in `reset`: the position is the committed offset
 BUFFERED_CHUNKS = 2  # one is read while the next is fetched
 

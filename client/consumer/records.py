@@ -21,8 +21,6 @@ from ...protocol.records.new_tuple import new_tuple
 from ...protocol.records.walk import check_count, check_end, varint, varlong
 from ..net.errors import KafkaError
 
-__all__ = ["APPEND_TIME", "CREATE_TIME", "NO_TIMESTAMP_TYPE", "Chunk", "ConsumerRecord"]
-
 NO_TIMESTAMP_TYPE, CREATE_TIME, APPEND_TIME = -1, 0, 1  # ConsumerRecord.timestamp_type, as in Java
 _BROKEN = (CorruptRecords, InvalidRecords, UnsupportedCodec)
 

@@ -33,12 +33,10 @@ from .errors import (
     NoSuchTopic,
     UnsupportedVersion,
 )
-from .metadata import NO_NODE, Node, Partition, Topic, newer, topic_of
+from .metadata import NO_NODE, Node, Topic, newer, topic_of
 from .options import ClientOptions
 from .retry import retry
 from .threads import mark_retrieved
-
-__all__ = ["GROUP", "NO_NODE", "SHARE", "TRANSACTION", "Cluster", "Node", "Partition", "Topic"]
 
 K = TypeVar("K")
 T = TypeVar("T")

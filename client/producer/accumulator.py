@@ -20,8 +20,6 @@ from ..net.errors import BufferFull, ClientError
 from .batches import Row
 from .sequences import Sequenced, Sequences
 
-__all__ = ["Accumulator", "Batch", "PartitionQueue", "RecordMetadata"]
-
 NO_TIMESTAMP = -1
 BATCH_OVERHEAD = 61
 

@@ -19,17 +19,6 @@ from ...protocol.records.rows import READY_VARINTS, ready_varints
 from ...protocol.records.walk import zigzag
 from ..net.errors import ConfigError, InvalidRequest, UnsupportedVersion
 
-__all__ = [
-    "CODECS",
-    "RECORD_BYTES_MAX_OVERHEAD",
-    "RECORD_OVERHEAD",
-    "Headers",
-    "Row",
-    "encode",
-    "headers_bytes",
-    "magic_of",
-]
-
 Headers = Sequence[tuple[str, bytes | None]]
 Row = tuple[int, bytes | None, bytes | None, Headers]
 

@@ -22,8 +22,6 @@ from ..net.errors import ClientError, IdempotenceUnsupported
 from ..net.metadata import Topic
 from .batches import magic_of
 
-__all__ = ["Modes"]
-
 PRODUCE_WITH_PRODUCERS = 3  # 0.11
 PRODUCE_WITH_LOG_START = 5  # 1.0: log_start_offset distinguishes deleted records from lost ones
 FETCH_OF_2_7 = 12  # 2.7: from 3.0 on the config may have no effect (KIP-724)

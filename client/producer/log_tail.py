@@ -22,8 +22,6 @@ from ..net.connection import Connection
 from ..net.errors import ClientError, KafkaError
 from .sequences import Acked
 
-__all__ = ["CommittedRecord", "LogTail"]
-
 FETCH_BYTES = 1 << 20
 FETCH_WITHOUT_IDS = 12
 FIRST_STEP, STEP_FACTOR = 1000, 8  # offsets that a backward search covers in its first step

@@ -16,8 +16,6 @@ from ..net.errors import ConfigError
 from ..net.options import ClientOptions, check_name, check_range
 from .batches import CODECS, RECORD_BYTES_MAX_OVERHEAD
 
-__all__ = ["ProducerOptions"]
-
 MODES = ("required", "requested", "off")
 _OLD_MODES = {True: "required", False: "off", "true": "required", "false": "off"}
 # As in Kafka (KIP-390); gzip's -1 is its own default.

@@ -17,7 +17,7 @@ from ...protocol.limits import INT64_MAX
 from ..consumer.group_offsets import GroupMetadata, OffsetAndMetadata, read_offsets
 from ..consumer.list_offsets import TopicPartition
 from ..net import clock
-from ..net.cluster import NO_NODE, Cluster, Partition, Topic
+from ..net.cluster import NO_NODE, Cluster
 from ..net.errors import (
     ClientClosed,
     ClientError,
@@ -28,6 +28,7 @@ from ..net.errors import (
     ProducerFailed,
     TransactionUnsettled,
 )
+from ..net.metadata import Partition, Topic
 from ..net.options import field_values
 from ..net.retry import retry
 from .accumulator import PartitionQueue, RecordMetadata
@@ -38,8 +39,6 @@ from .partitioners import Factory, java_default
 from .partitioners import partitioner as factory_of
 from .sender import Sender
 from .transactions.manager import Transactions
-
-__all__ = ["CommittedRecord", "Producer", "ProducerOptions", "RecordMetadata"]
 
 _log = logging.getLogger("ottla.client")
 Serializer = Callable[[Any], bytes | None]

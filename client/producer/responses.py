@@ -28,8 +28,6 @@ from .sequences import Sequences, Verdict
 if TYPE_CHECKING:
     from .sender_state import SenderState
 
-__all__ = ["COPIES_LIVE_S", "SOON_S", "Outcomes", "partitions_in"]
-
 SOON_S = 0.02  # typical time to complete the previous transaction
 COPIES_LIVE_S = 2.0  # time in which a request of a closed connection may still be appended
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)

@@ -41,8 +41,6 @@ from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT16_MAX, INT32_MAX, INT64_MAX
 from ...protocol.named import NamedTuple
 
-__all__ = ["EPOCH_MAX", "NO_OFFSET", "Acked", "Sequenced", "Sequences", "Verdict", "precedes", "sequence_after"]
-
 SEQUENCE_MASK = INT32_MAX
 EPOCH_MAX = INT16_MAX
 NO_OFFSET = -1

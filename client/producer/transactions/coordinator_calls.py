@@ -13,8 +13,6 @@ from ...net.errors import ClientError, ConnectionLost, KafkaError
 from ..responses import SOON_S
 from .state_machine import Verdict
 
-__all__ = ["Refused", "Request", "until_decided"]
-
 _RETRIED = (Verdict.AGAIN, Verdict.SOON, Verdict.MOVED)
 Request = Callable[[Connection], Awaitable[tuple[int, Any]]]
 """Sends a request; returns the error code and the result."""

@@ -40,8 +40,6 @@ from .state_machine import Call, Effect, Event, State, Verdict
 if TYPE_CHECKING:
     from ..sender_state import SenderState
 
-__all__ = ["Transactions"]
-
 _SENDING = (State.OPEN, State.COMMITTING)
 _FAILING = (State.FAILED, State.ABORTING)
 

@@ -22,8 +22,6 @@ from ...net.metadata import by_topic, partitions_in
 from ..idempotence import last_version
 from .state_machine import Ended, Identified, TransactionStatus
 
-__all__ = ["PRODUCE_OF_V1", "add_offsets", "add_partitions", "commit_offsets", "end", "init", "worst"]
-
 FEATURE = "transaction.version"
 # The newest versions for transactions of the first version; higher ones of AddPartitionsToTxn are for brokers.
 PRODUCE_OF_V1, END_OF_V1, OFFSETS_OF_V1, ADD_OF_CLIENTS = 11, 4, 4, 3

@@ -37,8 +37,6 @@ from ...net.errors import (
     is_retriable,
 )
 
-__all__ = ["Call", "State", "TransactionStatus", "Verdict", "advance", "fatal", "judge"]
-
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 
