@@ -129,7 +129,7 @@ class Producer:
         if self._is_open or self._stopping is not None:
             raise ClientError("a producer can be started only once")
         await self._cluster.start()
-        self._sender = Sender(self._cluster, self.options, self._rng, self._partitioner.batch_closed)
+        self._sender = Sender(self._cluster, self.options, self._partitioner.batch_closed)
         self._is_open = True
 
     async def stop(self, timeout_s: float | None = None) -> None:

@@ -1,30 +1,38 @@
 """The requests that the sender needs before it can continue: producer ids, bounds of offsets, lookups in logs.
 
-Owns these requests and their retries, each at most once in flight. `sequences.py` interprets the results.
+Owns these requests and their retries, each at most once in flight, and the errors for records that a log has lost.
+`sequences.py` interprets the results.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
 from ...protocol.messages.transactions.init_producer_id import InitProducerIdRequest
-from ..net.errors import ClientError, ConnectionLost, KafkaError, ProducerFailed, UnsupportedVersion
+from ..net.errors import (
+    ClientError,
+    ConnectionLost,
+    KafkaError,
+    OutOfOrderSequence,
+    ProducerFailed,
+    UnsupportedVersion,
+)
 from ..net.retry import retry
 from .accumulator import Batch, PartitionQueue
 from .log_tail import LogTail
-from .sequences import Acked, Sequences, precedes
-
-if TYPE_CHECKING:
-    from .sender_state import SenderState
+from .sender_state import SenderState
+from .sequences import Acked, Sequences, Verdict, precedes
+from .transactions.manager import Transactions
 
 
 class Inquiries:
     """The recovery queries of one sender."""
 
-    def __init__(self, sender: SenderState) -> None:
+    def __init__(self, sender: SenderState, transactions: Transactions | None) -> None:
         self._sender = sender
+        self._transactions = transactions
         self.tail = LogTail(sender.cluster)
         self._producer_id: tuple[int, int] | None = None
         self._fresh: dict[PartitionQueue | None, tuple[int, int] | None] = {}
@@ -49,10 +57,6 @@ class Inquiries:
         return found
 
     async def _request_fresh(self, queue: PartitionQueue | None) -> None:
-        self._fresh[queue] = await self._obtain_id()
-        self._sender.wake()
-
-    async def _obtain_id(self) -> tuple[int, int] | None:
         """Requests a producer id and epoch, with retries.
 
         After a fatal error the producer fails or, in the mode "requested", continues without idempotence.
@@ -61,10 +65,18 @@ class Inquiries:
         try:
             found = await retry(self._request_id, sender.cluster.retry_backoff_s)
         except ClientError as error:
-            self._without_id(error)
-            return None
-        sender.producer_ids.add(found[0])
-        return found
+            if sender.modes.mode == "requested" and self._producer_id is None:
+                sender.modes.mode = "off"
+                for other in sender.accumulator.queues.values():
+                    other.mode = None
+            else:
+                failure = ProducerFailed(f"no producer id: {error}")
+                failure.__cause__ = error
+                sender.fail(failure)
+        else:
+            sender.producer_ids.add(found[0])
+            self._fresh[queue] = found
+        sender.wake()
 
     async def _request_id(self) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=INT32_MAX)
@@ -81,17 +93,6 @@ class Inquiries:
         if response.error_code:
             raise KafkaError(response.error_code)
         return response.producer_id, response.producer_epoch
-
-    def _without_id(self, error: ClientError) -> None:
-        sender = self._sender
-        if sender.modes.mode == "requested" and self._producer_id is None:
-            sender.modes.mode = "off"
-            for queue in sender.accumulator.queues.values():
-                queue.mode = None
-            return
-        failure = ProducerFailed(f"no producer id: {error}")
-        failure.__cause__ = error
-        sender.fail(failure)
 
     # Offsets
 
@@ -142,7 +143,7 @@ class Inquiries:
         if sender.failure is not None:
             return
         if not is_there:
-            sender.outcomes.lose(batch, sequences)
+            self.lose(batch, sequences)
             return
         sequences.succeeded(batch, base_offset)
         sender.accumulator.fulfil(batch, base_offset, append_time_ms)
@@ -182,7 +183,7 @@ class Inquiries:
                 if error.retriable:
                     await asyncio.sleep(sender.cluster.retry_backoff_s(attempt))
                     continue
-                sender.outcomes.lose(batch, sequences)
+                self.lose(batch, sequences)
                 return
             if base_offset is not None:
                 sequences.found(batch, base_offset)
@@ -192,7 +193,7 @@ class Inquiries:
                 break
             last = sequences.last_acked
             if last is not None and not await self._is_there(queue, last):
-                sender.outcomes.lose(batch, sequences)
+                self.lose(batch, sequences)
                 return
             left_s = alive_until_s - loop.time()
             if left_s <= 0:
@@ -212,3 +213,32 @@ class Inquiries:
                 if precedes(batch.base_sequence, header.base_sequence):
                     return -1  # a later batch was accepted, so this one was written
         return None
+
+    # Losses
+
+    def abort_is_enough(self, queue: PartitionQueue, verdict: Verdict) -> bool:
+        """Returns whether aborting the transaction suffices: after fencing, or if only its own records are lost."""
+        transactions = self._transactions
+        return transactions is not None and (verdict is Verdict.FENCED or transactions.covers(queue))
+
+    def lose(self, batch: Batch, sequences: Sequences[Batch]) -> None:
+        """Handles the loss of acknowledged records: fails the producer, or the transaction of the lost records."""
+        lost = self.out_of_order(batch, sequences)
+        if not self.abort_is_enough(batch.queue, Verdict.OUT_OF_ORDER):
+            self._sender.fail(lost, batch)
+            return
+        sequences.is_looking = False
+        if batch in sequences.unfinished:
+            sequences.give_up(batch)
+        error = KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(lost))
+        self._sender.accumulator.fail(batch, lambda _: error)
+
+    def out_of_order(self, batch: Batch, sequences: Sequences[Batch]) -> OutOfOrderSequence:
+        """Returns the error for lost acknowledged records."""
+        queue = batch.queue
+        error = OutOfOrderSequence(
+            f"{queue.topic}-{queue.index} lost acknowledged records of this producer, up to offset"
+            f" {sequences.last_acked_offset}: sequences {batch.base_sequence} to {batch.last_sequence} do not follow"
+        )
+        error.topic, error.partition = queue.topic, queue.index
+        return error

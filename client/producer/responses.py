@@ -6,30 +6,27 @@ a code means a loss.
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...protocol.errors import ErrorCode
 from ..net.errors import (
     ClientError,
     KafkaError,
     MessageTooLarge,
-    OutOfOrderSequence,
     ProducerFailed,
     ProducerFenced,
     UnknownProducer,
     error_code,
     is_retriable,
 )
-from .accumulator import Batch, PartitionQueue
+from .accumulator import Batch
+from .recovery_queries import Inquiries
+from .sender_state import SenderState
 from .sequences import Sequences, Verdict
+from .transactions.coordinator_calls import COPIES_LIVE_S, SOON_S
+from .transactions.manager import Transactions
 
-if TYPE_CHECKING:
-    from .sender_state import SenderState
-
-SOON_S = 0.02  # typical time to complete the previous transaction
-COPIES_LIVE_S = 2.0  # time in which a request of a closed connection may still be appended
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 _Partition = Any  # ProduceResponse's PartitionProduceResponse
@@ -38,9 +35,10 @@ _Partition = Any  # ProduceResponse's PartitionProduceResponse
 class Outcomes:
     """The responses of one sender."""
 
-    def __init__(self, sender: SenderState) -> None:
+    def __init__(self, sender: SenderState, inquiries: Inquiries, transactions: Transactions | None) -> None:
         self._sender = sender
-        self._loop = asyncio.get_running_loop()
+        self._inquiries = inquiries
+        self._transactions = transactions
 
     def on_success(self, batch: Batch, base_offset: int, append_time_ms: int, log_start_offset: int) -> None:
         """Handles an acknowledgement."""
@@ -48,7 +46,7 @@ class Outcomes:
         if sequences is None or batch.base_sequence < 0:
             batch.queue.in_flight -= 1
         elif sequences.suspect is not None:
-            self._sender.task(self._sender.inquiries.look_for_suspect(batch, base_offset, append_time_ms))
+            self._sender.task(self._inquiries.look_for_suspect(batch, base_offset, append_time_ms))
             return
         else:
             sequences.succeeded(batch, base_offset, log_start_offset)
@@ -84,7 +82,7 @@ class Outcomes:
 
     def _is_abandoned(self, response: _Partition | None, code: int) -> bool:
         """Returns whether a failed batch is not retried since its transaction will be aborted."""
-        transactions = self._sender.transactions
+        transactions = self._transactions
         if transactions is None or not transactions.is_failing:
             return False
         return not (transactions.resends_always and (response is None or is_retriable(code)))
@@ -96,7 +94,7 @@ class Outcomes:
         if batch.attempts > self._sender.options.retries:
             self._sender.accumulator.fail(batch, lambda _: error)
             return
-        batch.not_before_s = self._loop.time() + self._sender.cluster.retry_backoff_s(batch.attempts)
+        batch.not_before_s = self._sender.now_s() + self._sender.cluster.retry_backoff_s(batch.attempts)
         batch.queue.keep_order(batch)
         self._sender.resume(batch.queue)
 
@@ -139,7 +137,7 @@ class Outcomes:
         self, batch: Batch, sequences: Sequences[Batch], code: int, response: _Partition | None, error: ClientError
     ) -> None:
         """Handles an error of a batch with sequences."""
-        now_s = self._loop.time()
+        now_s = self._sender.now_s()
         queue = batch.queue
         if response is None:
             queue.lost_s = now_s
@@ -164,23 +162,18 @@ class Outcomes:
         elif verdict is Verdict.WAIT:
             batch.not_before_s = alive_until_s
         elif verdict is Verdict.LOOK:
-            self._sender.task(self._sender.inquiries.look_for_batch(batch, alive_until_s))
+            self._sender.task(self._inquiries.look_for_batch(batch, alive_until_s))
         elif verdict is Verdict.DONE:
             self._sender.accumulator.fulfil(batch, -1, -1)
         elif verdict is Verdict.DROPPED:
             self._sender.accumulator.fail(batch, partial(_error_of_record, error, response))
-        elif verdict is not Verdict.NEW_START and self._abort_is_enough(queue, verdict):
+        elif verdict is not Verdict.NEW_START and self._inquiries.abort_is_enough(queue, verdict):
             sequences.give_up(batch)
             self._sender.accumulator.fail(batch, lambda _: error)
         elif verdict is not Verdict.NEW_START:
             self._sender.fail(self._fatal(batch, sequences, verdict, response), batch)
         if not sequences.offset_is_known:
-            self._sender.inquiries.bound_offset(queue, sequences)
-
-    def _abort_is_enough(self, queue: PartitionQueue, verdict: Verdict) -> bool:
-        """Returns whether aborting the transaction suffices: after fencing, or if only its own records are lost."""
-        transactions = self._sender.transactions
-        return transactions is not None and (verdict is Verdict.FENCED or transactions.covers(queue))
+            self._inquiries.bound_offset(queue, sequences)
 
     def _fatal(
         self, batch: Batch, sequences: Sequences[Batch], verdict: Verdict, response: _Partition | None
@@ -199,29 +192,7 @@ class Outcomes:
             fenced = ProducerFenced(f"{queue.topic}-{queue.index} has a newer epoch of producer {batch.producer_id}")
             fenced.topic, fenced.partition = queue.topic, queue.index
             return fenced
-        return self.out_of_order(batch, sequences)
-
-    def lose(self, batch: Batch, sequences: Sequences[Batch]) -> None:
-        """Handles the loss of acknowledged records: fails the producer, or the transaction of the lost records."""
-        lost = self.out_of_order(batch, sequences)
-        if not self._abort_is_enough(batch.queue, Verdict.OUT_OF_ORDER):
-            self._sender.fail(lost, batch)
-            return
-        sequences.is_looking = False
-        if batch in sequences.unfinished:
-            sequences.give_up(batch)
-        error = KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(lost))
-        self._sender.accumulator.fail(batch, lambda _: error)
-
-    def out_of_order(self, batch: Batch, sequences: Sequences[Batch]) -> OutOfOrderSequence:
-        """Returns the error for lost acknowledged records."""
-        queue = batch.queue
-        error = OutOfOrderSequence(
-            f"{queue.topic}-{queue.index} lost acknowledged records of this producer, up to offset"
-            f" {sequences.last_acked_offset}: sequences {batch.base_sequence} to {batch.last_sequence} do not follow"
-        )
-        error.topic, error.partition = queue.topic, queue.index
-        return error
+        return self._inquiries.out_of_order(batch, sequences)
 
 
 def partitions_in(response: Any) -> dict[tuple[Any, int], Any]:

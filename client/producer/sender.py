@@ -1,7 +1,7 @@
 """Sends batches to the leaders, and hands the responses on.
 
-Owns the requests in flight, retries and their back-off, delivery timeouts, and the end after a fatal error. The order
-within a partition is in `sequences.py`, further requests are in `recovery_queries.py`.
+Owns the requests in flight, retries and their back-off, and the end after a fatal error. Deadlines of batches are in
+`sender_state.py`, the order within a partition is in `sequences.py`, further requests are in `recovery_queries.py`.
 
 There is no loop task: `wake` schedules one pass in the next iteration of the event loop. It sends the possible batches
 and sets one timer for later ones. Responses, new metadata, records and timers call `wake`.
@@ -10,12 +10,10 @@ and sets one timer for later ones. Responses, new metadata, records and timers c
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from random import Random
 from typing import Any
 
 from ...protocol.errors import ErrorCode
@@ -23,14 +21,14 @@ from ...protocol.messages.records.produce import ProduceRequest
 from ...protocol.primitives import ZERO_UUID
 from ..net.cluster import NO_NODE, Cluster, is_refused
 from ..net.connection import Connection
-from ..net.errors import ClientError, ConfigError, DeliveryTimeout, InvalidRequest, ProducerFailed, UnsupportedVersion
+from ..net.errors import ClientError, ConfigError, InvalidRequest, ProducerFailed, UnsupportedVersion
 from ..net.metadata import by_topic
 from .accumulator import Accumulator, Batch, PartitionQueue
 from .batches import CODECS, encode, magic_of
-from .idempotence import Modes
 from .options import ProducerOptions
 from .recovery_queries import Inquiries
 from .responses import Outcomes, partitions_in
+from .sender_state import SenderState
 from .sequences import Sequences
 from .transactions.manager import Transactions
 from .transactions.requests import PRODUCE_OF_V1
@@ -55,82 +53,33 @@ class _Node:
     not_before_s: float = 0.0
 
 
-class Sender:
+class Sender(SenderState):
     """The sender of one producer. `batch_closed(topic, partition)` is called when a batch leaves its queue."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        options: ProducerOptions,
-        rng: Random,
-        batch_closed: Callable[[str, int], None],
-    ) -> None:
-        self.cluster = cluster
-        self.options = options
+    def __init__(self, cluster: Cluster, options: ProducerOptions, batch_closed: Callable[[str, int], None]) -> None:
+        super().__init__(cluster, options)
         self.transactions: Transactions | None = None
         if options.transactional_id is not None:
             self.transactions = Transactions(self, options.transactional_id)
         self.accumulator = Accumulator(
             buffer_bytes=options.buffer_memory,
             delivery_s=options.delivery_timeout_ms / 1000,
-            opened=self._opened,
+            opened=self.opened,
             failed=None if self.transactions is None else self.transactions.failed,
         )
-        self.modes = Modes(str(options.enable_idempotence), self.wake)
-        self.failure: ProducerFailed | None = None
-        self.is_flushing = 0
-        self.producer_ids: set[int] = set()
-        self.inquiries = Inquiries(self)
-        self.outcomes = Outcomes(self)
-        self._rng = rng
+        self.inquiries = Inquiries(self, self.transactions)
+        self.outcomes = Outcomes(self, self.inquiries, self.transactions)
         self._batch_closed = batch_closed
         self._codec = CODECS[options.compression_type]
         self._linger_s = options.linger_ms / 1000
-        self.loop = self._loop = asyncio.get_running_loop()
-        self.now_s = self._loop.time
         self._nodes: dict[int, _Node] = {}
-        self._active: dict[PartitionQueue, None] = {}
-        self._deadlines: list[tuple[float, int, Batch]] = []
-        self._count = 0
-        self._pushed = 0
-        self._is_awake = False
-        self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = NEVER
         self._wake_s = NEVER
-        self._refreshing: set[str] = set()
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._has_warned = False
         cluster.add_listener(self._on_metadata)
 
     # Passes
-
-    def wake(self) -> None:
-        """Schedules a pass."""
-        if not self._is_awake and not self._is_closed:
-            self._is_awake = True
-            self._loop.call_soon(self._pass)
-
-    def task(self, work: Any) -> None:
-        """Runs a coroutine as a task, which `close` cancels."""
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _opened(self, batch: Batch) -> None:
-        self._count += 1
-        batch.number = self._count
-        self.watch(batch)
-        self._active[batch.queue] = None
-        self.wake()
-
-    def watch(self, batch: Batch) -> None:
-        self._pushed += 1
-        deadlines = self._deadlines
-        heapq.heappush(deadlines, (batch.deadline_s, self._pushed, batch))
-        if len(deadlines) > 1000 and len(deadlines) > 4 * len(self.accumulator.undone):
-            deadlines[:] = [entry for entry in deadlines if not entry[2].is_done]
-            heapq.heapify(deadlines)
 
     def _on_metadata(self) -> None:
         self._refreshing.clear()
@@ -151,7 +100,7 @@ class Sender:
         self._is_awake = False
         if self._is_closed or self.failure is not None:
             return
-        now_s = self._loop.time()
+        now_s = self.loop.time()
         self._wake_s = NEVER
         self._expire(now_s)
         by_node: dict[int, list[PartitionQueue]] = {}
@@ -183,21 +132,11 @@ class Sender:
             self._stop_timer()
         if self._wake_s < NEVER:
             self._timer_s = max(self._wake_s, now_s)
-            self._timer = self._loop.call_at(self._timer_s, self._on_timer)
+            self._timer = self.loop.call_at(self._timer_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
         self._pass()
-
-    def resume(self, queue: PartitionQueue) -> None:
-        """Includes a queue in the next pass."""
-        self._active[queue] = None
-        self.wake()
-
-    def want_metadata(self, topic: str) -> None:
-        if topic not in self._refreshing:
-            self._refreshing.add(topic)
-            self.cluster.expire(topic)
 
     def _is_usable(self, node: _Node, now_s: float) -> bool:
         connection = node.connection
@@ -216,7 +155,7 @@ class Sender:
         try:
             connection = await self.cluster.connection(node.node_id)
         except ClientError as error:
-            node.not_before_s = self._loop.time() + self.cluster.retry_backoff_s(1)
+            node.not_before_s = self.loop.time() + self.cluster.retry_backoff_s(1)
             for topic in {
                 queue.topic for queue in self._active if self.cluster.leader(queue.topic, queue.index) == node.node_id
             }:
@@ -332,15 +271,6 @@ class Sender:
         except ClientError as error:
             self.refuse_topic(queue.topic, error)
         return queue.mode is not None
-
-    def refuse_topic(self, topic: str, error: ClientError) -> None:
-        """Fails all unsent batches of a topic."""
-        for queue in self.accumulator.queues.values():
-            if queue.topic == topic:
-                queue.mode = None
-                queue.open = None
-                while queue.waiting:
-                    self.accumulator.fail(queue.waiting.popleft(), lambda _: error)
 
     def _begin(self, queue: PartitionQueue, connection: Connection) -> None:
         """Creates the sequences of a queue when the producer id is known; the next pass sends its batches."""
@@ -479,7 +409,7 @@ class Sender:
         else:
             response = future.result()
             if response.throttle_time_ms:
-                node.not_before_s = self._loop.time() + response.throttle_time_ms / 1000
+                node.not_before_s = self.loop.time() + response.throttle_time_ms / 1000
             partitions = partitions_in(response)
             for batch in batches:
                 topic = self.cluster.topics.get(batch.queue.topic)
@@ -503,43 +433,10 @@ class Sender:
             self.transactions.on_responses()
         self.wake()
 
-    # Giving up
-
-    def _expire(self, now_s: float) -> None:
-        deadlines = self._deadlines
-        while deadlines and (deadlines[0][2].is_done or deadlines[0][0] <= now_s):
-            _, _, batch = heapq.heappop(deadlines)
-            if not batch.is_done:
-                self._give_up(batch)
-
-    def _give_up(self, batch: Batch) -> None:
-        self._take_out(batch)
-        where = f"{batch.queue.topic}-{batch.queue.index}"
-        text = f"{where}: not delivered within {self.options.delivery_timeout_ms} ms"
-        self.accumulator.fail(batch, lambda _: DeliveryTimeout(text))
-
-    def drop(self, error: Callable[[], ClientError], *, keep_sent: bool) -> None:
-        """Fails the batches not in flight; with `keep_sent` those that were sent before are kept for a retry."""
-        for batch in list(self.accumulator.undone):
-            sequences = batch.queue.sequences
-            is_kept = keep_sent and batch.base_sequence >= 0 and not (sequences is None or sequences.restarting)
-            if not batch.in_flight and not is_kept:
-                self._take_out(batch)
-                self.accumulator.fail(batch, lambda _: error())
-
-    def _take_out(self, batch: Batch) -> None:
-        queue = batch.queue
-        if batch in queue.waiting:
-            queue.waiting.remove(batch)
-            if queue.open is batch:
-                queue.open = None
-        elif batch in queue.put_back:
-            queue.put_back.remove(batch)
-        elif queue.sequences is not None and batch in queue.sequences.unfinished:
-            queue.sequences.give_up(batch)
+    # The end
 
     def fail(self, error: ProducerFailed, batch: Batch | None = None) -> None:
-        """Fails the producer: all unfinished batches, and all later sends."""
+        """Implements `SenderState.fail`."""
         if self.failure is not None:
             return
         self.failure = error
@@ -549,38 +446,6 @@ class Sender:
             self.accumulator.fail(batch, lambda _: error)
         self.fail_all(self.failed)
         self._stop_timer()
-
-    def failed(self) -> ProducerFailed:
-        """Returns a new error for batches that were unfinished when the producer failed."""
-        error = ProducerFailed(f"the producer has failed: {self.failure}")
-        error.__cause__ = self.failure
-        return error
-
-    def fail_all(self, error: Callable[[], ClientError]) -> None:
-        """Fails all unfinished batches."""
-        for other in list(self.accumulator.undone):
-            self.accumulator.fail(other, lambda _: error())
-        for queue in self.accumulator.queues.values():
-            queue.waiting.clear()
-            queue.put_back.clear()
-            queue.open = None
-        self.accumulator.refuse_waiters(error)
-
-    async def flush(self) -> None:
-        """Sends all batches without linger; returns when those of now are acknowledged or failed."""
-        last = self._count
-        self.is_flushing += 1
-        self.wake()
-        try:
-            while (batch := self._first_undone(last)) is not None:
-                if batch.waiter is None:
-                    batch.waiter = self._loop.create_future()
-                await asyncio.shield(batch.waiter)
-        finally:
-            self.is_flushing -= 1
-
-    def _first_undone(self, last: int) -> Batch | None:
-        return next((batch for batch in self.accumulator.undone if batch.number <= last), None)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -32,9 +32,8 @@ from ...client.net.connection import Connection
 from ...client.net.errors import ClientError, ConnectionLost, KafkaError, UnsupportedVersion
 from ...client.net.metadata import partitions_in, topic_of
 from ...client.net.retry import retry
-from ...client.producer.responses import COPIES_LIVE_S
 from ...client.producer.transactions import requests as calls
-from ...client.producer.transactions.coordinator_calls import Refused, Request, until_decided
+from ...client.producer.transactions.coordinator_calls import COPIES_LIVE_S, Refused, Request, until_decided
 from ...client.producer.transactions.state_machine import Call, TransactionStatus, Verdict, judge
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX

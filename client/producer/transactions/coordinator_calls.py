@@ -10,9 +10,10 @@ from typing import Any
 from ...net.cluster import Cluster
 from ...net.connection import Connection
 from ...net.errors import ClientError, ConnectionLost, KafkaError
-from ..responses import SOON_S
 from .state_machine import Verdict
 
+SOON_S = 0.02  # typical time to complete the previous transaction
+COPIES_LIVE_S = 2.0  # time in which a request of a closed connection may still be appended
 _RETRIED = (Verdict.AGAIN, Verdict.SOON, Verdict.MOVED)
 Request = Callable[[Connection], Awaitable[tuple[int, Any]]]
 """Sends a request; returns the error code and the result."""

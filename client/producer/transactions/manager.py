@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....protocol.errors import ErrorCode
 from ...consumer.group_offsets import GroupMetadata, OffsetAndMetadata
@@ -31,14 +31,11 @@ from ...net.errors import (
     UnsupportedVersion,
 )
 from ..accumulator import Batch, PartitionQueue
-from ..responses import COPIES_LIVE_S
+from ..sender_state import SenderState
 from . import requests as calls
 from . import state_machine as machine
-from .coordinator_calls import Refused, Request, until_decided
+from .coordinator_calls import COPIES_LIVE_S, Refused, Request, until_decided
 from .state_machine import Call, Effect, Event, State, Verdict
-
-if TYPE_CHECKING:
-    from ..sender_state import SenderState
 
 _SENDING = (State.OPEN, State.COMMITTING)
 _FAILING = (State.FAILED, State.ABORTING)
