@@ -26,7 +26,7 @@ from ..net.connection import Connection
 from ..net.errors import ClientClosed, ClientError, ConnectionLost, KafkaError, UnsupportedVersion
 from ..net.metadata import by_topic
 from .assignors import ASSIGNORS, Member
-from .group import Group, Reader
+from .group import Group, Progress
 from .group_offsets import MOVED
 from .list_offsets import TopicPartition
 from .options import ConsumerOptions
@@ -45,8 +45,8 @@ _log = logging.getLogger("ottla.client")
 class ClassicGroup(Group):
     """A member of the classic protocol."""
 
-    def __init__(self, cluster: Cluster, options: ConsumerOptions, topics: list[str], reader: Reader) -> None:
-        super().__init__(cluster, options, topics, reader)
+    def __init__(self, cluster: Cluster, options: ConsumerOptions, topics: list[str], progress: Progress) -> None:
+        super().__init__(cluster, options, topics, progress)
         self._last_generation: int = NO_GENERATION
         self._counts: dict[str, int] | None = None  # of partitions in the leader's assignment; None for other members
         self._followed: frozenset[str] = frozenset(topics)
@@ -55,7 +55,6 @@ class ClassicGroup(Group):
         cluster.add_listener(self._metadata_came)
 
     def is_current(self, generation: int) -> bool:
-        """Implements `Group.is_current`."""
         return not self.is_joining and self.membership.generation == generation
 
     async def lost(self, code: int, generation: int) -> bool:
@@ -68,7 +67,6 @@ class ClassicGroup(Group):
         return False
 
     async def close(self) -> None:
-        """Implements `Group.close`."""
         if self._task is not None:
             self._task.cancel()
         if self._joining_at is not None:
@@ -84,7 +82,7 @@ class ClassicGroup(Group):
 
     async def _give_up(self) -> None:
         """Revokes all partitions before a join."""
-        await self._reader.revoke(self._is_gone)
+        await self._progress.revoke(self._is_gone)
         self.is_joining = True
         if self._is_gone:
             self._forget(keep_id=False)
@@ -114,7 +112,7 @@ class ClassicGroup(Group):
                 await self._met(error)
         self._joining_at = None
         self._attempts = self._closed_joins = 0
-        self._reader.assign(assigned)
+        self._fetcher.assign(assigned)
         self._settle()
         _log.debug("group %s: generation %d, assigned %s", self.group, self.membership.generation, assigned)
 
@@ -180,7 +178,7 @@ class ClassicGroup(Group):
         if response.leader == response.member_id:
             assignments = await self._assignments(response)
         else:
-            self._reader.follow(frozenset(self._topics))
+            self._fetcher.follow(frozenset(self._topics))
         return await self._sync(connection, response, assignments)
 
     async def _assignments(self, joined: JoinGroupResponse) -> dict[str, bytes]:
@@ -190,7 +188,7 @@ class ClassicGroup(Group):
             for member in joined.members
         ]
         self._followed = topics = frozenset[str]().union(self._topics, *(member.topics for member in members))
-        self._reader.follow(topics)
+        self._fetcher.follow(topics)
         await self._cluster.refresh(topics)
         self._counts = self._counted(topics)
         if joined.skip_assignment:
@@ -235,11 +233,11 @@ class ClassicGroup(Group):
         interval_s = self._options.heartbeat_interval_ms / 1000
         due = self._loop.time() + interval_s
         while True:
-            if self.is_changing and (self._is_gone or self._reader.is_idle()):
+            if self.is_changing and (self._is_gone or not self._progress.held):
                 return
             if not await self._until_due(due):
                 continue
-            if self._reader.is_absent():
+            if self._progress.is_absent():
                 await self._stay_away()
                 return
             await self._beat_once()

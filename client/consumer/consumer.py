@@ -1,7 +1,6 @@
 """The consumer: reading, positions, commits and group membership for an application.
 
-Owns the public calls, deserializers and waiting. Fetch requests are in `fetcher.py`, processed records in
-`commit_tracker.py`.
+Owns the public calls, deserializers and waiting. Fetch requests are in `fetcher.py`, processed records in `group.py`.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from ..net.cluster import Cluster
 from ..net.errors import ClientClosed, ClientError, ConfigError
 from ..net.options import field_values
 from .classic_group import ClassicGroup
-from .commit_tracker import Progress
 from .consumer_group import ConsumerGroup
 from .fetcher import Fetcher
-from .group import Group
+from .group import Group, Progress
 from .group_offsets import NOT_A_MEMBER, GroupMetadata, GroupOffsets, OffsetAndMetadata, read_offsets
 from .list_offsets import EARLIEST, LATEST, FoundOffset, TopicPartition
 from .options import CONSUMER_ALIASES, ConsumerOptions

@@ -21,7 +21,7 @@ from ..net.cluster import Cluster
 from ..net.connection import Connection
 from ..net.errors import ClientClosed, ClientError, ConnectionLost, KafkaError, UnsupportedVersion
 from ..net.metadata import by_topic
-from .group import Group, Reader
+from .group import Group, Progress
 from .group_offsets import MOVED
 from .list_offsets import TopicPartition
 from .options import ConsumerOptions
@@ -34,8 +34,8 @@ _log = logging.getLogger("ottla.client")
 class ConsumerGroup(Group):
     """A member of the consumer protocol."""
 
-    def __init__(self, cluster: Cluster, options: ConsumerOptions, topics: list[str], reader: Reader) -> None:
-        super().__init__(cluster, options, topics, reader)
+    def __init__(self, cluster: Cluster, options: ConsumerOptions, topics: list[str], progress: Progress) -> None:
+        super().__init__(cluster, options, topics, progress)
         member_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
         self.membership = self.membership._replace(generation=JOIN, member_id=member_id)
         self._owned: frozenset[TopicPartition] = frozenset()
@@ -63,18 +63,17 @@ class ConsumerGroup(Group):
     # The cycle of a member
 
     async def _cycle(self) -> None:
-        """Implements `Group._cycle`."""
         self._due_s = self._loop.time()
         while not self._is_gone:
             await self._reconcile()
             if not await self._until_due(self._due_s):
                 continue
-            if self._reader.is_absent():
+            if self._progress.is_absent():
                 await self._stay_away()
                 break
             delay_s = await self._beat()
             self._due_s = self._loop.time() + delay_s
-        await self._reader.revoke(is_lost=True)
+        await self._progress.revoke(is_lost=True)
         self.is_joining = True
         self._forget()
 
@@ -97,9 +96,9 @@ class ConsumerGroup(Group):
         )
         if self._owned - found:
             self._change("partitions to revoke")
-            if not self._reader.is_idle():
+            if self._progress.held:
                 return
-            await self._reader.revoke(is_lost=False, kept=self._owned & found)
+            await self._progress.revoke(is_lost=False, kept=self._owned & found)
         if all(id in names for id in self._target):
             self._target = None
         else:
@@ -109,7 +108,7 @@ class ConsumerGroup(Group):
             if found != self._owned:
                 self._confirms, self._due_s = True, self._loop.time()
             self._owned = found
-            self._reader.assign(sorted(found))
+            self._fetcher.assign(sorted(found))
             _log.debug("group %s: epoch %d, assigned %s", self.group, self.membership.generation, sorted(found))
         self._settle()
 
