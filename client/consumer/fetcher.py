@@ -31,6 +31,7 @@ SLOTS = 2  # requests in flight at one node
 FETCH_WITHOUT_IDS = 12
 WARN_ATTEMPTS = 5  # metadata refreshes without a leader before a warning
 RESETS = {"latest": LATEST, "earliest": EARLIEST, "none": None}
+Current = Callable[[], list[PartitionState]]
 Committed = Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, int]]]
 _log = logging.getLogger("ottla.client")
 
@@ -182,9 +183,9 @@ class Fetcher:
                 else:
                     (searching if is_searching else fetching).setdefault(leader, []).append(state)
         if restoring:
-            self._run(restoring, partial(self._restore, restoring))
+            self._run(restoring, self._restore)
         for node_id, states in searching.items():
-            self._run(states, partial(self._search, node_id, states))
+            self._run(states, partial(self._search, node_id))
         for node_id, states in fetching.items():
             self._begin_fetch(node_id, states)
         if not leaderless:
@@ -205,23 +206,29 @@ class Fetcher:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _run(self, states: list[PartitionState], work: Callable[[], Awaitable[None]]) -> None:
-        """Runs a request for partitions, which are busy meanwhile; after a failure they back off."""
-        versions = [state.version for state in states]
+    def _run(self, states: list[PartitionState], work: Callable[[Current], Awaitable[None]]) -> None:
+        """Runs a request for partitions, which are busy meanwhile; after a failure they back off.
+
+        `work` gets a function that returns those without a seek since now: a seek before the first step of the task
+        invalidates this request and starts another.
+        """
+        versions = [(state, state.version) for state in states]
         for state in states:
             state.is_busy = True
+
+        def current() -> list[PartitionState]:
+            return [state for state, version in versions if state.version == version]
 
         async def run() -> None:
             failure: ClientError | None = None
             try:
-                await work()
+                await work(current)
             except ClientError as error:
                 failure = error
-            for state, version in zip(states, versions, strict=True):
-                if state.version == version:
-                    state.is_busy = False
-                    if failure is not None:
-                        self._failed(state, failure)
+            for state in current():
+                state.is_busy = False
+                if failure is not None:
+                    self._failed(state, failure)
             self.wake()
 
         self._task(run())
@@ -272,13 +279,10 @@ class Fetcher:
 
     # Positions
 
-    async def _restore(self, states: list[PartitionState]) -> None:
+    async def _restore(self, current: Current) -> None:
         assert self._committed is not None
-        versions = [state.version for state in states]
-        found = await self._committed([(state.topic, state.partition) for state in states])
-        for state, version in zip(states, versions, strict=True):
-            if state.version != version:
-                continue
+        found = await self._committed([(state.topic, state.partition) for state in current()])
+        for state in current():
             offset = found.get((state.topic, state.partition), -1)
             if offset >= 0:
                 state.jump(offset)
@@ -287,15 +291,12 @@ class Fetcher:
             else:
                 self.apply_reset(state, "no committed offset")
 
-    async def _search(self, node_id: int, states: list[PartitionState]) -> None:
-        versions = [state.version for state in states]
-        wanted = {(state.topic, state.partition): state.reset or 0 for state in states}
+    async def _search(self, node_id: int, current: Current) -> None:
+        wanted = {(state.topic, state.partition): state.reset or 0 for state in current()}
         connection = await self._cluster.connection(node_id, "control")
         results = await self.lookup.send(connection, wanted)
-        for state, version in zip(states, versions, strict=True):
+        for state in current():
             result = results[state.topic, state.partition]
-            if state.version != version:
-                continue
             if isinstance(result, KafkaError):
                 self._failed(state, result)
             else:
@@ -311,16 +312,13 @@ class Fetcher:
             return
         slots.add(free)
         states.sort(key=lambda state: state.turn)
-        # Versions are taken now: a seek before the first step of the task invalidates this fetch and starts another.
-        sent = [(state, state.version, state.fetch_offset) for state in states]
-        self._run(states, partial(self._fetch, node_id, free, sent))
+        self._run(states, partial(self._fetch, node_id, free))
 
-    async def _fetch(self, node_id: int, slot: int, sent: list[tuple[PartitionState, int, int]]) -> None:
-        states = [state for state, version_sent, _ in sent if state.version == version_sent]
-        if not states:
-            self._slots[node_id].discard(slot)
-            return
+    async def _fetch(self, node_id: int, slot: int, current: Current) -> None:
         try:
+            states = current()
+            if not states:
+                return
             connection = await self._cluster.connection(node_id, f"fetch-{slot}")
             request, version, names = self._request(connection, states)
             timeout_s = (self._options.request_timeout_ms + self._options.fetch_max_wait_ms) / 1000
@@ -333,16 +331,14 @@ class Fetcher:
         for topic in response.responses:
             name = topic.topic if version <= FETCH_WITHOUT_IDS else names.get(topic.topic_id, "")
             responses.update({(name, one.partition_index): one for one in topic.partitions})
-        for state, version_sent, offset in sent:
+        for state in current():
             partition = responses.get((state.topic, state.partition))
-            if state.version != version_sent:
-                continue
             if partition is None:
                 self._delay(state)
             elif partition.error_code:
-                self._refused(state, partition, offset)
+                self._refused(state, partition, state.fetch_offset)
             else:
-                self._arrived(state, partition, offset)
+                self._arrived(state, partition, state.fetch_offset)
 
     def _request(
         self, connection: Connection, states: list[PartitionState]

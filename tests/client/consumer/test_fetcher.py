@@ -196,6 +196,21 @@ async def test_seek_at_any_moment_returns_no_record_twice(tmp_path: Path) -> Non
                 assert await consumer.getmany(60) == {}, f"a second seek {passes} iterations after the first"
 
 
+async def test_seek_at_any_moment_of_a_lookup_is_kept(tmp_path: Path) -> None:
+    """Also between the pass that starts the lookup and its first step."""
+    async with harness.running(tmp_path) as broker:
+        await broker.topic("t")
+        write(broker, b"a", b"b")
+        async with consumer_of(broker, assign=[("t", 0)], fetch_max_wait_ms=0) as consumer:
+            for passes in range(12):
+                consumer.seek_to_beginning()
+                for _ in range(passes):
+                    await asyncio.sleep(0)
+                consumer.seek("t", 0, 1)
+                assert await values(consumer, 1) == [b"b"]
+                assert await consumer.getmany(60) == {}, f"a seek {passes} iterations after the start of a lookup"
+
+
 async def test_consumer_continues_after_a_lost_connection(tmp_path: Path) -> None:
     async with harness.running(tmp_path) as broker:
         await broker.topic("t")
