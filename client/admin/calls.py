@@ -60,12 +60,16 @@ def missing() -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response does not have this key")
 
 
+def sound(result: Any | None) -> Any:
+    """Returns a response, or a part of one. Raises its error; for None that of a key which the response lacks."""
+    if (wrong := missing() if result is None else failure(result)) is not None:
+        raise wrong
+    return result
+
+
 async def requested(connection: Connection, request: Any, version: int | None = None) -> Any:
     """Sends a request and returns the response. Raises ClientError, also for the error of the whole response."""
-    response = await connection.request(request, version)
-    if (wrong := failure(response)) is not None:
-        raise wrong
-    return response
+    return sound(await connection.request(request, version))
 
 
 def checked(results: Mapping[K, R | ClientError]) -> dict[K, R]:

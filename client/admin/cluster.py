@@ -15,9 +15,9 @@ from ...protocol.messages.cluster.list_partition_reassignments import ListPartit
 from ...protocol.messages.cluster.unregister_broker import UnregisterBrokerRequest
 from ...protocol.messages.cluster.update_features import UpdateFeaturesRequest
 from ..net.connection import SOFTWARE, Connection
-from ..net.errors import ClientError, KafkaError, UnsupportedVersion
+from ..net.errors import ClientError, UnsupportedVersion
 from ..net.metadata import by_topic, partitions_in
-from .calls import Caller, failure, missing, requested
+from .calls import Caller, failure, requested, sound
 from .types import (
     ElectionType,
     Features,
@@ -69,14 +69,12 @@ class ClusterCalls(Caller):
                 timeout_ms=self._calls.timeout_ms,
             )
             response = await requested(connection, request, version)
-            outcomes: Outcomes = {
+            return {
                 (topic.topic, one.partition_id): failure(one)
                 for topic in response.replica_election_results
                 for one in topic.partition_result
+                if wanted is not None or one.error_code != ErrorCode.ELECTION_NOT_NEEDED
             }
-            if wanted is None:
-                outcomes = {where: error for where, error in outcomes.items() if not _is_needless(error)}
-            return outcomes
 
         if wanted == []:
             return {}
@@ -198,11 +196,7 @@ class ClusterCalls(Caller):
 
         async def send(connection: Connection) -> Quorum:
             response = await requested(connection, DescribeQuorumRequest(topics=topics))
-            result = next((result for topic in response.topics for result in topic.partitions), None)
-            wrong = missing() if result is None else failure(result)
-            if wrong is not None:
-                raise wrong
-            return _quorum(result)
+            return _quorum(sound(next((one for topic in response.topics for one in topic.partitions), None)))
 
         return await self._calls.one(send, timeout_s)
 
@@ -212,23 +206,17 @@ class ClusterCalls(Caller):
         await self._calls.one(lambda connection: requested(connection, request), timeout_s)
 
 
-def _is_needless(error: ClientError | None) -> bool:
-    return isinstance(error, KafkaError) and error.code == ErrorCode.ELECTION_NOT_NEEDED
-
-
 def _listed(nodes: Sequence[int] | None) -> list[int] | None:
     return None if nodes is None else list(nodes)
 
 
 def _feature_update(name: str, update: FeatureUpdate, version: int) -> UpdateFeaturesRequest.FeatureUpdateKey:
-    down = update.upgrade_type != UpgradeType.UPGRADE
+    found = UpdateFeaturesRequest.FeatureUpdateKey(feature=name, max_version_level=update.level)
     if version < UPDATE_VALIDATES:
-        return UpdateFeaturesRequest.FeatureUpdateKey(
-            feature=name, max_version_level=update.level, allow_downgrade=down
-        )
-    return UpdateFeaturesRequest.FeatureUpdateKey(
-        feature=name, max_version_level=update.level, upgrade_type=update.upgrade_type
-    )
+        found.allow_downgrade = update.upgrade_type != UpgradeType.UPGRADE
+    else:
+        found.upgrade_type = update.upgrade_type
+    return found
 
 
 def _quorum(result: Any) -> Quorum:

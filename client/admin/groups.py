@@ -22,7 +22,7 @@ from ..consumer.group_offsets import FETCH_OF_GROUPS, OffsetAndMetadata, commit_
 from ..net.connection import Connection
 from ..net.errors import ClientError, KafkaError, UnsupportedVersion
 from ..net.metadata import by_topic, partitions_in
-from .calls import COORDINATOR_RETRIES, Caller, K, R, checked, failure, missing, requested
+from .calls import COORDINATOR_RETRIES, Caller, K, R, checked, failure, requested, sound
 from .described_groups import describe_at
 from .types import GroupDescription, GroupListing, ShareOffset, TopicPartition
 
@@ -166,11 +166,7 @@ class GroupCalls(Caller):
             cls = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
             request = DescribeShareGroupOffsetsRequest(groups=[cls(group_id=group, topics=None)])
             response = await connection.request(request)
-            (found,) = response.groups[:1] or (None,)
-            wrong = missing() if found is None else failure(found)
-            if wrong is not None:
-                raise wrong
-            return _share_offsets(found)
+            return _share_offsets(sound(next(iter(response.groups), None)))
 
         return await self._of(group, send, timeout_s)
 
@@ -235,9 +231,7 @@ def _share_offsets(group: Any) -> ShareOffsets:
 
 def _offsets(response: OffsetFetchResponse, wanted: list[TopicPartition] | None, version: int) -> PartitionOffsets:
     """Returns the offset or the error of each partition. Raises the error of the group."""
-    group: Any = response.groups[0] if version >= FETCH_OF_GROUPS and response.groups else response
-    if (wrong := failure(group)) is not None:
-        raise wrong
+    group = sound(response.groups[0] if version >= FETCH_OF_GROUPS and response.groups else response)
     found: PartitionOffsets = dict.fromkeys(wanted or ())
     for where, one in partitions_in(group.topics):
         wrong = failure(one)

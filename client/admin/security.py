@@ -208,16 +208,8 @@ class SecurityCalls(Caller):
                 max_lifetime_ms=max_lifetime_ms,
             )
             response = await requested(connection, request, version)
-            return DelegationToken(
-                response.token_id,
-                bytes(response.hmac),
-                f"{response.principal_type}:{response.principal_name}",
-                _requester(response, version),
-                others,
-                response.issue_timestamp_ms,
-                response.expiry_timestamp_ms,
-                response.max_timestamp_ms,
-            )
+            times_ms = response.issue_timestamp_ms, response.expiry_timestamp_ms, response.max_timestamp_ms
+            return _token(response, version, others, *times_ms)
 
         return await self._calls.one(send, timeout_s, self._calls.at_controller)
 
@@ -255,7 +247,17 @@ class SecurityCalls(Caller):
         async def send(connection: Connection) -> list[DelegationToken]:
             version = connection.version_of(cls)
             response = await requested(connection, cls(owners=wanted), version)
-            return [_described(one, version) for one in response.tokens]
+            return [
+                _token(
+                    one,
+                    version,
+                    tuple(f"{other.principal_type}:{other.principal_name}" for other in one.renewers),
+                    one.issue_timestamp,
+                    one.expiry_timestamp,
+                    one.max_timestamp,
+                )
+                for one in response.tokens
+            ]
 
         return await self._calls.one(send, timeout_s)
 
@@ -331,20 +333,10 @@ def _principal(text: str) -> tuple[str, str]:
     return kind, name
 
 
-def _requester(value: Any, version: int) -> str | None:
-    if version < OWNERS_SINCE:
-        return None
-    return f"{value.token_requester_principal_type}:{value.token_requester_principal_name}"
-
-
-def _described(token: Any, version: int) -> DelegationToken:
-    return DelegationToken(
-        token.token_id,
-        bytes(token.hmac),
-        f"{token.principal_type}:{token.principal_name}",
-        _requester(token, version),
-        tuple(f"{one.principal_type}:{one.principal_name}" for one in token.renewers),
-        token.issue_timestamp,
-        token.expiry_timestamp,
-        token.max_timestamp,
-    )
+def _token(value: Any, version: int, renewers: tuple[str, ...], *times_ms: int) -> DelegationToken:
+    """Returns a token in a response, with its times of issue, expiry and end."""
+    requester = None
+    if version >= OWNERS_SINCE:
+        requester = f"{value.token_requester_principal_type}:{value.token_requester_principal_name}"
+    owner = f"{value.principal_type}:{value.principal_name}"
+    return DelegationToken(value.token_id, bytes(value.hmac), owner, requester, renewers, *times_ms)
