@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...protocol.limits import INT32_MAX
 from ..net.errors import ConfigError
-from ..net.options import ALIASES, ClientOptions, check_name, check_range
+from ..net.options import ALIASES, ClientOptions, check_name, ranged
 
 _CHOICES = {
     "isolation": ("read_uncommitted", "read_committed"),
@@ -38,16 +37,16 @@ class ConsumerOptions(ClientOptions):
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     offset_reset: Literal["latest", "earliest", "none"] = "latest"
     assignor: Literal["range", "roundrobin"] = "range"
-    fetch_min_bytes: int = 1
-    fetch_max_bytes: int = 50 << 20
-    fetch_max_wait_ms: int = 500
-    max_partition_fetch_bytes: int = 1 << 20
-    max_poll_records: int = 500
+    fetch_min_bytes: int = ranged(1, 0)
+    fetch_max_bytes: int = ranged(50 << 20, 1)
+    fetch_max_wait_ms: int = ranged(500, 0)
+    max_partition_fetch_bytes: int = ranged(1 << 20, 1)
+    max_poll_records: int = ranged(500, 1)
     enable_auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
+    auto_commit_interval_ms: int = ranged(5_000, 1)
+    session_timeout_ms: int = ranged(45_000, 1)
+    heartbeat_interval_ms: int = ranged(3_000, 1)
+    max_poll_interval_ms: int = ranged(300_000, 1)
     check_crcs: bool = True
 
     def __post_init__(self) -> None:
@@ -61,13 +60,6 @@ class ConsumerOptions(ClientOptions):
         for name in ("enable_auto_commit", "check_crcs"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} must be true or false, not {getattr(self, name)!r}")
-        check_range("fetch_min_bytes", self.fetch_min_bytes, 0, INT32_MAX)
-        check_range("fetch_max_bytes", self.fetch_max_bytes, 1, INT32_MAX)
-        check_range("fetch_max_wait_ms", self.fetch_max_wait_ms, 0, INT32_MAX)
-        check_range("max_partition_fetch_bytes", self.max_partition_fetch_bytes, 1, INT32_MAX)
-        for name in ("max_poll_records", "auto_commit_interval_ms", "session_timeout_ms", "heartbeat_interval_ms"):
-            check_range(name, getattr(self, name), 1, INT32_MAX)
-        check_range("max_poll_interval_ms", self.max_poll_interval_ms, 1, INT32_MAX)
         if self.group_instance_id is not None and self.group is None:
             raise ConfigError("group.instance.id needs a group.id")
         self._check_protocol()

@@ -36,6 +36,11 @@ ALIASES = {
 }
 
 
+def ranged(default: int, low: int, high: int = INT32_MAX) -> Any:
+    """Returns the field of an option that is an integer from `low` to `high`, inclusive."""
+    return dataclasses.field(default=default, metadata={"range": (low, high)})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions(SecurityOptions):
     """The options of connections and metadata, besides those of security. Raises ConfigError for a value out of range.
@@ -45,18 +50,18 @@ class ClientOptions(SecurityOptions):
 
     bootstrap: str | Iterable[str] = "127.0.0.1:9092"
     client_id: str = "ottla"
-    request_timeout_ms: int = 30_000
-    connect_timeout_ms: int = 10_000  # socket.connection.setup.timeout.ms
-    default_api_timeout_ms: int = 60_000
-    metadata_max_age_ms: int = 300_000
-    reconnect_backoff_ms: int = 50
-    reconnect_backoff_max_ms: int = 1_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
+    request_timeout_ms: int = ranged(30_000, 1)
+    connect_timeout_ms: int = ranged(10_000, 1)  # socket.connection.setup.timeout.ms
+    default_api_timeout_ms: int = ranged(60_000, 1)
+    metadata_max_age_ms: int = ranged(300_000, 1)
+    reconnect_backoff_ms: int = ranged(50, 0)
+    reconnect_backoff_max_ms: int = ranged(1_000, 0)
+    retry_backoff_ms: int = ranged(100, 0)
+    retry_backoff_max_ms: int = ranged(1_000, 0)
     allow_auto_create_topics: bool = True
     metadata_cluster_check_enable: bool = True  # whether brokers refuse connections for other nodes (KIP-1242)
     old_brokers: bool = True  # whether a broker that closes on ApiVersions may be one of 0.8.2 or 0.9
-    response_bytes_max: int = 100 << 20
+    response_bytes_max: int = ranged(100 << 20, 1024)
 
     def __post_init__(self) -> None:
         SecurityOptions.__post_init__(self)
@@ -67,11 +72,9 @@ class ClientOptions(SecurityOptions):
             fits = False
         if not fits:
             raise ConfigError(f"client.id must be a text of at most {INT16_MAX} bytes, not {self.client_id!r:.100}")
-        for name in ("request_timeout_ms", "connect_timeout_ms", "default_api_timeout_ms", "metadata_max_age_ms"):
-            check_range(name, getattr(self, name), 1, INT32_MAX)
-        for name in ("reconnect_backoff_ms", "reconnect_backoff_max_ms", "retry_backoff_ms", "retry_backoff_max_ms"):
-            check_range(name, getattr(self, name), 0, INT32_MAX)
-        check_range("response_bytes_max", self.response_bytes_max, 1024, INT32_MAX)
+        for option in dataclasses.fields(self):
+            if "range" in option.metadata:
+                check_range(option.name, getattr(self, option.name), *option.metadata["range"])
 
     def addresses(self) -> list[tuple[str, int]]:
         """Returns (host, port) of each bootstrap address. Raises ConfigError."""

@@ -13,7 +13,7 @@ from typing import Literal
 
 from ...protocol.limits import INT32_MAX, INT64_MAX
 from ..net.errors import ConfigError
-from ..net.options import ClientOptions, check_name, check_range
+from ..net.options import ClientOptions, check_name, check_range, ranged
 from .batches import CODECS, RECORD_BYTES_MAX_OVERHEAD
 
 MODES = ("required", "requested", "off")
@@ -35,16 +35,16 @@ class ProducerOptions(ClientOptions):
     enable_idempotence: bool | str = "requested"
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = None
     compression_level: int | None = None
-    batch_size: int = 16384
+    batch_size: int = ranged(16384, 0)
     linger_ms: float = 0
-    max_request_size: int = 1048576
-    buffer_memory: int = 32 << 20
-    max_block_ms: int = 60_000
-    retries: int = INT32_MAX
-    delivery_timeout_ms: int = 120_000
-    max_in_flight_requests_per_connection: int = 5
+    max_request_size: int = ranged(1048576, 128)
+    buffer_memory: int = ranged(32 << 20, RECORD_BYTES_MAX_OVERHEAD, INT64_MAX)
+    max_block_ms: int = ranged(60_000, 0, INT64_MAX)
+    retries: int = ranged(INT32_MAX, 0)
+    delivery_timeout_ms: int = ranged(120_000, 1)
+    max_in_flight_requests_per_connection: int = ranged(5, 1)
     transactional_id: str | None = None
-    transaction_timeout_ms: int = 60_000
+    transaction_timeout_ms: int = ranged(60_000, 1)
 
     def __post_init__(self) -> None:
         ClientOptions.__post_init__(self)
@@ -63,13 +63,6 @@ class ProducerOptions(ClientOptions):
                 types = ", ".join(_LEVELS)
                 raise ConfigError(f"compression.level needs compression.type {types}, not {self.compression_type}")
             check_range("compression_level", self.compression_level, *low_high)
-        check_range("batch_size", self.batch_size, 0, INT32_MAX)
-        check_range("max_request_size", self.max_request_size, 128, INT32_MAX)
-        check_range("buffer_memory", self.buffer_memory, RECORD_BYTES_MAX_OVERHEAD, INT64_MAX)
-        check_range("max_block_ms", self.max_block_ms, 0, INT64_MAX)
-        check_range("retries", self.retries, 0, INT32_MAX)
-        check_range("delivery_timeout_ms", self.delivery_timeout_ms, 1, INT32_MAX)
-        check_range("max_in_flight_requests_per_connection", self.max_in_flight_requests_per_connection, 1, INT32_MAX)
         if isinstance(self.linger_ms, bool) or not 0 <= self.linger_ms <= INT32_MAX:
             raise ConfigError(f"linger.ms must be 0 or more, not {self.linger_ms!r}")
         if self.delivery_timeout_ms < self.request_timeout_ms:
@@ -79,7 +72,6 @@ class ProducerOptions(ClientOptions):
             )
 
     def _read_transactions(self) -> None:
-        check_range("transaction_timeout_ms", self.transaction_timeout_ms, 1, INT32_MAX)
         text = self.transactional_id
         if text is None:
             return
