@@ -239,10 +239,7 @@ class Accumulator:
 
     def replace(self, batch: Batch, parts: list[Batch]) -> None:
         """Replaces a batch by its parts."""
-        batch.is_done = True
-        self.undone.pop(batch, None)
-        if batch.waiter is not None and not batch.waiter.done():
-            batch.waiter.set_result(None)
+        self._close(batch)
         for part in parts:
             self.undone[part] = None
 
@@ -274,11 +271,14 @@ class Accumulator:
         if self._failed is not None:
             self._failed(batch, error(0))
 
-    def _end(self, batch: Batch) -> None:
+    def _close(self, batch: Batch) -> None:
         batch.is_done = True
         self.undone.pop(batch, None)
         if batch.waiter is not None and not batch.waiter.done():
             batch.waiter.set_result(None)
+
+    def _end(self, batch: Batch) -> None:
+        self._close(batch)
         batch.futures = []
         batch.records = []
         self.give_room(batch.size - BATCH_OVERHEAD)

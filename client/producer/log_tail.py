@@ -108,15 +108,6 @@ class LogTail:
                 return Fetched(found.log_start_offset, found.high_watermark, found.records or b"")
         raise ClientError("the response to Fetch does not have the partition")
 
-    async def _fetch_within(self, topic: str, partition: int, offset: int) -> Fetched:
-        """Fetches within known log ends; if they have moved, the error is the retriable OFFSET_NOT_AVAILABLE."""
-        try:
-            return await self.fetch(topic, partition, offset)
-        except KafkaError as error:
-            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was truncated meanwhile") from error
-
     def _refused(self, topic: str, error: KafkaError) -> NoReturn:
         if error.stale_metadata:
             self._cluster.expire(topic)
@@ -168,7 +159,13 @@ class LogTail:
     ) -> AsyncIterator[tuple[bytes | memoryview, int, batch.BatchHeader]]:
         """Yields the data batches of producers between two offsets: the fetched records, and position and header."""
         while offset < end:
-            fetched = await self._fetch_within(topic, partition, offset)
+            try:
+                fetched = await self.fetch(topic, partition, offset)
+            except KafkaError as error:
+                if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                # The ends of the log have moved: the query may be repeated.
+                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was truncated meanwhile") from error
             before = offset
             for position, header in fetched.headers():
                 offset = max(offset, header.next_offset)

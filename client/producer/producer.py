@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from random import Random
 from typing import Any, cast
@@ -40,7 +39,6 @@ from .partitioners import partitioner as factory_of
 from .sender import Sender
 from .transactions.manager import Transactions
 
-_log = logging.getLogger("ottla.client")
 Serializer = Callable[[Any], bytes | None]
 
 
@@ -154,21 +152,13 @@ class Producer:
             try:
                 async with asyncio.timeout(timeout_s):
                     if sender.transactions is not None:
-                        await self._finish_transaction(sender.transactions)
+                        await sender.transactions.finish()
                     await sender.flush()
             except TimeoutError:
                 pass
             self._abandon()
             await sender.close()
         await self._cluster.close()
-
-    async def _finish_transaction(self, transactions: Transactions) -> None:
-        try:
-            await transactions.finish()
-        except ClientError as error:
-            _log.warning(
-                "transactional id %s: transaction not ended before the close: %s", transactions.transactional_id, error
-            )
 
     def _abandon(self) -> None:
         if self._sender is not None:
@@ -396,16 +386,13 @@ class Producer:
         except (ProducerFailed, TransactionUnsettled):
             raise
         except BaseException as error:
-            await self._abort_for(error)
+            try:
+                await self.abort()
+            except ProducerFailed:
+                raise
+            except ClientError as another:
+                error.add_note(f"the transaction was not aborted: {another}")
             raise
-
-    async def _abort_for(self, error: BaseException) -> None:
-        try:
-            await self.abort()
-        except ProducerFailed:
-            raise
-        except ClientError as another:
-            error.add_note(f"the transaction was not aborted: {another}")
 
     # Queries
 

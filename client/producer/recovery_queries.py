@@ -36,7 +36,7 @@ class Inquiries:
         self.tail = LogTail(sender.cluster)
         self._producer_id: tuple[int, int] | None = None
         self._fresh: dict[PartitionQueue | None, tuple[int, int] | None] = {}
-        self._bounding: set[PartitionQueue] = set()
+        self.bounding: set[PartitionQueue] = set()  # a bound of their last acknowledged offset is being requested
 
     # Producer ids
 
@@ -96,14 +96,10 @@ class Inquiries:
 
     # Offsets
 
-    def is_bounding(self, queue: PartitionQueue) -> bool:
-        """Returns whether a bound of the last acknowledged offset is being requested."""
-        return queue in self._bounding
-
     def bound_offset(self, queue: PartitionQueue, sequences: Sequences[Batch]) -> None:
         """Requests a bound of the last acknowledged offset, after an acknowledgement without an offset."""
-        if queue not in self._bounding:
-            self._bounding.add(queue)
+        if queue not in self.bounding:
+            self.bounding.add(queue)
             self._sender.task(self._bound(queue, sequences))
 
     async def _bound(self, queue: PartitionQueue, sequences: Sequences[Batch]) -> None:
@@ -117,7 +113,7 @@ class Inquiries:
         except ClientError:
             sequences.bound_offset(0)
         finally:
-            self._bounding.discard(queue)
+            self.bounding.discard(queue)
             self._sender.wake()
 
     async def _end_of_acked(self, queue: PartitionQueue, sequences: Sequences[Batch]) -> int:

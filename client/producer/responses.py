@@ -85,7 +85,7 @@ class Outcomes:
         transactions = self._transactions
         if transactions is None or not transactions.is_failing:
             return False
-        return not (transactions.resends_always and (response is None or is_retriable(code)))
+        return not (transactions.status.resends_always and (response is None or is_retriable(code)))
 
     def retry_plain(self, batch: Batch, error: ClientError) -> None:
         if batch.is_done:

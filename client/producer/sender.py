@@ -231,7 +231,7 @@ class Sender(SenderState):
                 return None
             if sequences.unfinished:
                 batch = sequences.resendable()
-                if batch is not None and not self.inquiries.is_bounding(queue):
+                if batch is not None and queue not in self.inquiries.bounding:
                     return self._if_due(batch, now_s)
             if not sequences.may_drain():
                 return None

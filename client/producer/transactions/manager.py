@@ -7,6 +7,7 @@ background after its caller has timed out: the same call made again waits for th
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -30,6 +31,7 @@ from ...net.errors import (
     TransactionUnsettled,
     UnsupportedVersion,
 )
+from ...net.threads import mark_retrieved
 from ..accumulator import Batch, PartitionQueue
 from ..sender_state import SenderState
 from . import requests as calls
@@ -37,6 +39,7 @@ from . import state_machine as machine
 from .coordinator_calls import COPIES_LIVE_S, Refused, Request, until_decided
 from .state_machine import Call, Effect, Event, State, Verdict
 
+_log = logging.getLogger("ottla.client")
 _SENDING = (State.OPEN, State.COMMITTING)
 _FAILING = (State.FAILED, State.ABORTING)
 
@@ -81,11 +84,6 @@ class Transactions:
             self._moved.set()
 
     # Calls of the sender
-
-    @property
-    def resends_always(self) -> bool:
-        """Whether a batch of a failing transaction is retried after a retriable error."""
-        return self.status.resends_always
 
     @property
     def is_failing(self) -> bool:
@@ -219,12 +217,16 @@ class Transactions:
         raise TransactionFailed(f"the transaction cannot be committed, only aborted: {error}") from error
 
     async def finish(self) -> None:
-        """Aborts an open transaction, or waits for its end, before the producer is closed."""
+        """Aborts an open transaction, or waits for its end, before the producer is closed. A failure is logged."""
         state = self.status.state
-        if state in (State.OPEN, State.FAILED):
-            await self.abort()
-        elif state in (State.COMMITTING, State.ABORTING):
-            await self._settled("the end of the transaction")
+        try:
+            if state in (State.OPEN, State.FAILED):
+                await self.abort()
+            elif state in (State.COMMITTING, State.ABORTING):
+                await self._settled("the end of the transaction")
+        except ClientError as error:
+            text = "transactional id %s: transaction not ended before the close: %s"
+            _log.warning(text, self.transactional_id, error)
 
     def close(self) -> None:
         """Fails the waiting call."""
@@ -405,8 +407,7 @@ class Transactions:
 
     def _offsets_sent(self, task: asyncio.Task[None]) -> None:
         self._offset_tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # marked as retrieved: the caller may be gone
+        mark_retrieved(task)  # the caller may be gone
         self._moved.set()
 
     async def _send_offsets(self, offsets: dict[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:

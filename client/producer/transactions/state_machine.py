@@ -244,17 +244,14 @@ def advance(status: TransactionStatus, event: object) -> Outcome:
 # Beginning
 
 
-def _initialize(status: TransactionStatus, event: Event) -> Outcome:
-    return replace(status, state=State.INITIALIZING), (RequestProducerId(),)
+def _to(state: State, *effects: Any) -> _Move:
+    """Returns the move that only changes the state."""
+    return lambda status, event: (replace(status, state=state), effects)
 
 
 def _identified(status: TransactionStatus, event: Identified) -> Outcome:
     ready = TransactionStatus(State.READY, event.producer_id, event.epoch, event.is_v2, event.can_bump)
     return ready, (Effect.ADOPT, Settle())
-
-
-def _begin(status: TransactionStatus, event: Event) -> Outcome:
-    return replace(status, state=State.OPEN), ()
 
 
 # Partitions and groups (rule 1)
@@ -323,10 +320,6 @@ def _doom(status: TransactionStatus, event: Doom) -> Outcome:
 # Ending (rules 2 to 5)
 
 
-def _commit(status: TransactionStatus, event: Event) -> Outcome:
-    return replace(status, state=State.COMMITTING), (Drain(is_aborting=False),)
-
-
 def _commit_failed(status: TransactionStatus, event: Event) -> Outcome:
     failed = TransactionFailed(f"the transaction cannot be committed, only aborted: {status.error}")
     raise failed from status.error
@@ -391,9 +384,9 @@ _Move = Callable[[TransactionStatus, Any], Outcome]
 _SENDING = (State.OPEN, State.COMMITTING)
 _BEGUN = (State.OPEN, State.COMMITTING, State.FAILED, State.ABORTING)
 _MOVES: tuple[tuple[Event | type, tuple[State, ...], _Move], ...] = (
-    (Event.INITIALIZE, (State.NEW,), _initialize),
+    (Event.INITIALIZE, (State.NEW,), _to(State.INITIALIZING, RequestProducerId())),
     (Identified, (State.INITIALIZING,), _identified),
-    (Event.BEGIN, (State.READY,), _begin),
+    (Event.BEGIN, (State.READY,), _to(State.OPEN)),
     (Use, _SENDING, _use),
     (Event.TAKE, _SENDING, _take),
     (Added, _BEGUN, _added),
@@ -401,7 +394,7 @@ _MOVES: tuple[tuple[Event | type, tuple[State, ...], _Move], ...] = (
     (GroupAdded, _BEGUN, _group_added),
     (Trouble, _SENDING, _fail_transaction),
     (Trouble, (State.FAILED, State.ABORTING), _note_trouble),
-    (Event.COMMIT, (State.OPEN,), _commit),
+    (Event.COMMIT, (State.OPEN,), _to(State.COMMITTING, Drain(is_aborting=False))),
     (Event.COMMIT, (State.FAILED,), _commit_failed),
     (Event.ABORT, (State.OPEN, State.FAILED, State.COMMITTING), _abort),
     (Drained, (State.COMMITTING,), _drained_commit),
