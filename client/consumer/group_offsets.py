@@ -6,6 +6,7 @@ Owns both requests and their retries. The caller passes the member id and genera
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from ...protocol.errors import ErrorCode
@@ -133,9 +134,8 @@ class GroupOffsets:
             if isinstance(error, ConnectionLost) or (isinstance(error, KafkaError) and error.code in MOVED):
                 self._cluster.expire_coordinator(self._group)
 
-        def late() -> ClientError:
-            return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no response of the coordinator within the timeout")
-
+        text = "no response of the coordinator within the timeout"
+        late = partial(KafkaError, ErrorCode.REQUEST_TIMED_OUT, text)
         return await retry(attempt, self._cluster.retry_backoff_s, timeout_s, late=late, on_failure=failed)
 
     # Committing

@@ -58,15 +58,7 @@ class Assertion:
 
     def text(self, now_ms: int) -> str:
         """Returns an assertion. Raises ValueError with one line without secrets."""
-        if self.file is not None:
-            found = _read(self.file).decode(errors="replace").strip(JAVA_BLANK)
-            try:
-                for part in sections(found)[:2]:
-                    json_object(part)
-            except ValueError:
-                raise ValueError(f"{self.file} has no assertion: expected a JSON web token") from None
-            return found
-        return self._signed(*self._claims(now_ms))
+        return self._signed(*self._claims(now_ms)) if self.file is None else token_in(self.file, "assertion")
 
     def _claims(self, now_ms: int) -> tuple[dict[str, Any], dict[str, Any]]:
         given = {"aud": self.claim_aud, "iss": self.claim_iss, "sub": self.claim_sub}
@@ -101,9 +93,21 @@ class Assertion:
             raise ValueError(f"{self.private_key_file}: no assertion can be signed: {text}") from None
 
 
-def _read(path: str) -> bytes:
+def token_in(path: str | Path, what: str) -> str:
+    """Returns the JSON web token in a file. Raises ValueError with one line without secrets."""
+    data = _read(path)
+    try:
+        found = data.decode().strip(JAVA_BLANK)
+        for part in sections(found)[:2]:
+            json_object(part)
+    except ValueError:
+        raise ValueError(f"{path} has no {what}: expected a JSON web token") from None
+    return found
+
+
+def _read(path: str | Path) -> bytes:
     try:
         with Path(path).open("rb") as file:
             return file.read(BYTES_MAX)
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # ValueError for a NUL in the path
+        raise ValueError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None

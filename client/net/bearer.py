@@ -37,7 +37,7 @@ from ...protocol.security.oauthbearer import (
     unsecured_token,
 )
 from . import clock
-from .assertion import CLIENT_ASSERTION, GRANT, Assertion
+from .assertion import CLIENT_ASSERTION, GRANT, Assertion, token_in
 from .errors import ConfigError, KafkaError
 from .sasl import LoginMethod, Tokens
 from .threads import in_thread
@@ -267,17 +267,9 @@ def file_source(path: Path) -> Source:
 
     def read() -> str:
         try:
-            with path.open("rb") as file:
-                data = file.read(BYTES_MAX + 1)
-            token = data.decode().strip(JAVA_BLANK)
-            header, payload, _ = sections(token)
-            json_object(header)
-            json_object(payload)
-        except OSError as error:
-            raise TokenError(f"cannot read {path}: {error.strerror or error}") from None
-        except ValueError:
-            raise TokenError(f"{path} has no token: expected a JSON web token") from None
-        return token
+            return token_in(path, "token")
+        except ValueError as error:
+            raise TokenError(str(error)) from None
 
     return lambda: asyncio.to_thread(read)
 

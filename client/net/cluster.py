@@ -15,6 +15,7 @@ import contextlib
 import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from ...protocol.errors import ErrorCode
@@ -321,9 +322,7 @@ class Cluster:
             missing = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise NoSuchTopic(name) if missing else KafkaError(code, f"topic {name!r}")
 
-        def late() -> ClientError:
-            return ConnectionLost(f"no metadata of topic {name!r} within the timeout")
-
+        late = partial(ConnectionLost, f"no metadata of topic {name!r} within the timeout")
         return await retry(attempt, self.retry_backoff_s, self._default_timeout_s(timeout_s), late=late)
 
     def _default_timeout_s(self, timeout_s: float | None) -> float:
@@ -421,7 +420,9 @@ class Cluster:
         self._current = None
         self._not_before = self._loop.time() + self.retry_backoff_s(self._failed_rounds or 1)
         if round_.everything or self._age_timer is None:
-            self._set_age_timer()
+            if self._age_timer is not None:
+                self._age_timer.cancel()
+            self._age_timer = self._loop.call_later(self.options.metadata_max_age_ms / 1000, self._grown_old)
         if error is not None and round_.background and not self._closed:
             self._enter(None if round_.everything else round_.topics).background = True
         if not round_.done.done():
@@ -432,11 +433,6 @@ class Cluster:
         if error is None:
             for listener in self._listeners:
                 listener()
-
-    def _set_age_timer(self) -> None:
-        if self._age_timer is not None:
-            self._age_timer.cancel()
-        self._age_timer = self._loop.call_later(self.options.metadata_max_age_ms / 1000, self._grown_old)
 
     def _grown_old(self) -> None:
         self._age_timer = None
@@ -471,9 +467,7 @@ class Cluster:
         return response
 
     def _learn_nodes(self, response: MetadataResponse) -> None:
-        nodes = {
-            broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers
-        }
+        nodes = {one.node_id: Node(one.node_id, one.host, one.port, one.rack) for one in response.brokers}
         if nodes:  # a broker that has just started may return none
             self._drop_moved(nodes)
             self.nodes = nodes
@@ -511,9 +505,7 @@ class Cluster:
             if isinstance(error, ConnectionLost):
                 self.expire_coordinator(key, kind)
 
-        def late() -> ClientError:
-            return ConnectionLost(f"no coordinator of {key!r} within the timeout")
-
+        late = partial(ConnectionLost, f"no coordinator of {key!r} within the timeout")
         seconds = self._default_timeout_s(timeout_s)
         return await retry(attempt, self.retry_backoff_s, seconds, late=late, on_failure=failed)
 
