@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import cycle
 
 from ...protocol.named import NamedTuple
-
-TopicPartition = tuple[str, int]
+from ..net.metadata import TopicPartition
 
 
 class Member(NamedTuple):

@@ -76,16 +76,12 @@ class ClassicGroup(Group):
     # The cycle of a member
 
     async def _cycle(self) -> None:
-        await self._give_up()
-        await self._until_joined()
-        await self._beat()
-
-    async def _give_up(self) -> None:
-        """Revokes all partitions before a join."""
         await self._progress.revoke(self._is_gone)
         self.is_joining = True
         if self._is_gone:
             self._forget(keep_id=False)
+        await self._until_joined()
+        await self._beat()
 
     def _forget(self, *, keep_id: bool) -> None:
         self._is_gone = False
@@ -99,7 +95,9 @@ class ClassicGroup(Group):
             self._joining_at = None
             try:
                 connection = await self._cluster.coordinator(self.group)
-                self._check_version(connection)
+                if self.membership.instance_id is not None and connection.version_of(JoinGroupRequest) < STATIC_JOIN:
+                    raise UnsupportedVersion("group.instance.id: the broker (before Kafka 2.3) has no static members")
+                connection.version_of(SyncGroupRequest)
                 self._joining_at = connection
                 assigned = await self._join(connection)
                 break
@@ -115,11 +113,6 @@ class ClassicGroup(Group):
         self._fetcher.assign(assigned)
         self._settle()
         _log.debug("group %s: generation %d, assigned %s", self.group, self.membership.generation, assigned)
-
-    def _check_version(self, connection: Connection) -> None:
-        if self.membership.instance_id is not None and connection.version_of(JoinGroupRequest) < STATIC_JOIN:
-            raise UnsupportedVersion("group.instance.id: the broker (before Kafka 2.3) has no static members")
-        connection.version_of(SyncGroupRequest)
 
     def _check_age(self, error: ClientError) -> None:
         """Detects a broker before Kafka 0.9: it has no ApiVersions and closes the connection at each join."""

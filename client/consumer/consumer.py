@@ -78,8 +78,7 @@ class Consumer:
 
         `more` are the other parameters: topics or assign, deserializers. Raises ConfigError.
         """
-        values = field_values(ConsumerOptions, config, CONSUMER_ALIASES)
-        return cls(values.pop("bootstrap", "127.0.0.1:9092"), **values, **more)
+        return cls(**field_values(ConsumerOptions, config, CONSUMER_ALIASES), **more)
 
     # Start and stop
 

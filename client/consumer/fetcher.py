@@ -192,14 +192,9 @@ class Fetcher:
             self._learn_attempts = 0
         elif when := self._learn(leaderless, now):
             later.append(when)
-        self._set_timer(min(later, default=0.0))
-
-    def _set_timer(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if when:
-            self._timer = self._loop.call_at(when, self.wake)
+        self._timer = self._loop.call_at(min(later), self.wake) if later else None
 
     def _task(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -336,9 +331,9 @@ class Fetcher:
             if partition is None:
                 self._delay(state)
             elif partition.error_code:
-                self._refused(state, partition, state.fetch_offset)
+                self._refused(state, partition.error_code)
             else:
-                self._arrived(state, partition, state.fetch_offset)
+                self._arrived(state, partition)
 
     def _request(
         self, connection: Connection, states: list[PartitionState]
@@ -365,18 +360,14 @@ class Fetcher:
         )
         return request, connection.version_of(FetchRequest, newest), {ids[name]: name for name in ids}
 
-    def _refused(self, state: PartitionState, response: Any, offset: int) -> None:
-        error = KafkaError(response.error_code, f"{state.topic}-{state.partition} at offset {offset}")
+    def _refused(self, state: PartitionState, code: int) -> None:
+        offset, where = state.fetch_offset, f"{state.topic}-{state.partition}"
+        error = KafkaError(code, f"{where} at offset {offset}")
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if state.fetch_offset != state.position or state.chunks:
+            if offset != state.position or state.chunks:
                 self._delay(state)  # records fetched before are read first
             else:
-                _log.info(
-                    "%s-%d: offset %d out of range, position reset by auto.offset.reset",
-                    state.topic,
-                    state.partition,
-                    offset,
-                )
+                _log.info("%s: offset %d out of range, position reset by auto.offset.reset", where, offset)
                 self.apply_reset(state, f"offset {offset} is out of range")
         elif error.code == ErrorCode.UNKNOWN_SERVER_ERROR:
             self._delay(state)
@@ -386,7 +377,8 @@ class Fetcher:
         else:
             self._failed(state, error)
 
-    def _arrived(self, state: PartitionState, response: Any, offset: int) -> None:
+    def _arrived(self, state: PartitionState, response: Any) -> None:
+        offset = state.fetch_offset
         state.high_watermark = response.high_watermark
         data = response.records
         if not data:

@@ -62,18 +62,13 @@ class ConsumerOptions(ClientOptions):
                 raise ConfigError(f"{name} must be true or false, not {getattr(self, name)!r}")
         if self.group_instance_id is not None and self.group is None:
             raise ConfigError("group.instance.id needs a group.id")
-        self._check_protocol()
+        if self.group_protocol == "classic" and self.group_remote_assignor is not None:
+            raise ConfigError("group_remote_assignor needs group_protocol=consumer")
+        for name in _OF_CLASSIC if self.group_protocol == "consumer" else ():
+            if getattr(self, name) != ConsumerOptions.__dataclass_fields__[name].default:
+                raise ConfigError(f"{name} has no effect with group_protocol=consumer: it is a config of the broker")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError(
                 f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be below"
                 f" session.timeout.ms ({self.session_timeout_ms})"
             )
-
-    def _check_protocol(self) -> None:
-        if self.group_protocol == "classic":
-            if self.group_remote_assignor is not None:
-                raise ConfigError("group_remote_assignor needs group_protocol=consumer")
-            return
-        for name in _OF_CLASSIC:
-            if getattr(self, name) != ConsumerOptions.__dataclass_fields__[name].default:
-                raise ConfigError(f"{name} has no effect with group_protocol=consumer: it is a config of the broker")

@@ -327,13 +327,11 @@ class Connection(asyncio.BufferedProtocol):
     # Callbacks of the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called when the socket is connected."""
         self._transport = transport
         if self.is_closed:
             transport.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Returns the buffer for the next bytes."""
         return self._wire.receive_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -373,7 +371,6 @@ class Connection(asyncio.BufferedProtocol):
             sent.future.set_result(response)
 
     def eof_received(self) -> bool:
-        """Ends the connection when the broker closes its side."""
         self._end(self._closed())
         return False
 
@@ -389,17 +386,14 @@ class Connection(asyncio.BufferedProtocol):
         return f"closed by the broker at the first request; a listener with {other} does so: check security.protocol"
 
     def pause_writing(self) -> None:
-        """Called when the write buffer is full."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """Called when the write buffer has room again."""
         self._paused = False
         if self._writable is not None:
             self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called when the socket is closed."""
         self._transport = None
         if isinstance(exc, ssl.SSLError) and not self.has_negotiated:
             # With TLS 1.3 the broker verifies the client's certificate after the client's handshake.
