@@ -76,7 +76,10 @@ class Modes:
         if topic.name not in self._formats:
             if last_version(connection, DescribeConfigsRequest) < 0:
                 return True
-            self._fetch_format(topic.name, connection)
+            if topic.name not in self._asking:
+                task = asyncio.get_running_loop().create_task(self._request_config(topic.name, connection))
+                self._asking[topic.name] = task
+                task.add_done_callback(lambda _: self._asking.pop(topic.name, None))
             return None
         found = self._formats[topic.name]
         if found is None or found >= 2 or last_version(connection, FetchRequest) >= FETCH_OF_2_7:
@@ -96,11 +99,6 @@ class Modes:
         """Stores that the broker refused the topic's message format; returns an error in the mode "required"."""
         self._refused[topic.name] = topic.message_format
         return IdempotenceUnsupported(topic.name, self._known_format(topic)) if self.mode == "required" else None
-
-    def _fetch_format(self, topic: str, connection: Connection) -> None:
-        if topic not in self._asking:
-            task = self._asking[topic] = asyncio.get_running_loop().create_task(self._request_config(topic, connection))
-            task.add_done_callback(lambda _: self._asking.pop(topic, None))
 
     async def _request_config(self, topic: str, connection: Connection) -> None:
         resource = DescribeConfigsRequest.DescribeConfigsResource(

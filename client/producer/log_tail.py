@@ -177,11 +177,8 @@ class LogTail:
 
 def _last_record(
     topic: str, partition: int, records: bytes | memoryview, position: int, header: batch.BatchHeader
-) -> CommittedRecord | None:
-    decoded = list(batch.records(records, position))
-    if not decoded:
-        return None
-    record = decoded[-1]
+) -> CommittedRecord:
+    *_, record = batch.records(records, position)
     sequence = (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
     return CommittedRecord(
         topic,

@@ -52,7 +52,13 @@ class ProducerOptions(ClientOptions):
             raise ConfigError(f"acks must be 0, 1 or all, not {self.acks!r}")
         object.__setattr__(self, "acks", _ACKS[self.acks])
         self._read_mode()
-        self._read_transactions()
+        if self.transactional_id is not None:
+            check_name("transactional_id", self.transactional_id)
+            if self.acks != -1:
+                raise ConfigError("transactional.id needs acks=all")
+            if self.enable_idempotence == "off":
+                raise ConfigError("transactional.id cannot be combined with enable.idempotence=off")
+            object.__setattr__(self, "enable_idempotence", "required")
         if self.compression_type not in CODECS:
             raise ConfigError(
                 f"compression.type must be one of {', '.join(map(str, CODECS))}, not {self.compression_type!r}"
@@ -70,17 +76,6 @@ class ProducerOptions(ClientOptions):
                 f"delivery.timeout.ms ({self.delivery_timeout_ms}) must be at least"
                 f" request.timeout.ms ({self.request_timeout_ms})"
             )
-
-    def _read_transactions(self) -> None:
-        text = self.transactional_id
-        if text is None:
-            return
-        check_name("transactional_id", text)
-        if self.acks != -1:
-            raise ConfigError("transactional.id needs acks=all")
-        if self.enable_idempotence == "off":
-            raise ConfigError("transactional.id cannot be combined with enable.idempotence=off")
-        object.__setattr__(self, "enable_idempotence", "required")
 
     def _read_mode(self) -> None:
         given = self.enable_idempotence

@@ -44,18 +44,16 @@ class _Sticky:
     def pick(self, topic: str, count: int, available: Sequence[int]) -> int:
         stuck = self._stuck.get(topic)
         if stuck is None or stuck >= count:
-            stuck = self._stuck[topic] = self._random(available or range(count), self._left.get(topic))
+            among, left = available or range(count), self._left.get(topic)
+            if len(among) > 1 and left in among:
+                among = [partition for partition in among if partition != left]
+            stuck = self._stuck[topic] = self._rng.choice(among)
         return stuck
 
     def batch_closed(self, topic: str, partition: int) -> None:
         """Drops the sticky partition; the next record without a key chooses another one."""
         if self._stuck.get(topic) == partition:
             self._left[topic] = self._stuck.pop(topic)
-
-    def _random(self, among: Sequence[int], left: int | None) -> int:
-        if len(among) > 1 and left in among:
-            among = [partition for partition in among if partition != left]
-        return self._rng.choice(among)
 
 
 class _JavaDefault(_Sticky):

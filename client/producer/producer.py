@@ -113,12 +113,10 @@ class Producer:
 
         `more` are the other parameters: serializers, clock, random. Raises ConfigError.
         """
-        own = {name.replace(".", "_"): name for name in config}
-        if "partitioner" in own and "partitioner" not in more:
-            more["partitioner"] = config[own["partitioner"]]
-        rest = {name: value for name, value in config.items() if name.replace(".", "_") != "partitioner"}
-        values = field_values(ProducerOptions, rest)
-        return cls(values.pop("bootstrap", "127.0.0.1:9092"), **values, **more)
+        rest = dict(config)
+        if "partitioner" in rest:
+            more.setdefault("partitioner", rest.pop("partitioner"))
+        return cls(**field_values(ProducerOptions, rest), **more)
 
     # Start and stop
 

@@ -128,14 +128,12 @@ class Inquiries:
 
     # Logs
 
-    async def look_for_suspect(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+    async def look_for_suspect(
+        self, batch: Batch, sequences: Sequences[Batch], suspect: Acked, base_offset: int, append_time_ms: int
+    ) -> None:
         """Checks before an acknowledgement whether the suspect record was still in the log when it was written."""
-        sender, queue = self._sender, batch.queue
-        sequences = queue.sequences
-        assert sequences is not None
-        suspect = sequences.suspect
-        assert suspect is not None
-        is_there = base_offset > suspect.offset and await self._is_there(queue, suspect)
+        sender = self._sender
+        is_there = base_offset > suspect.offset and await self._is_there(batch.queue, suspect)
         if sender.failure is not None:
             return
         if not is_there:
@@ -164,11 +162,9 @@ class Inquiries:
                     return False
             await asyncio.sleep(sender.cluster.retry_backoff_s(attempt))
 
-    async def look_for_batch(self, batch: Batch, alive_until_s: float) -> None:
+    async def look_for_batch(self, batch: Batch, sequences: Sequences[Batch], alive_until_s: float) -> None:
         """Reads the log after OUT_OF_ORDER from a broker that does not search its log for duplicates."""
         sender, queue = self._sender, batch.queue
-        sequences = queue.sequences
-        assert sequences is not None
         loop = asyncio.get_running_loop()
         attempt = 0
         while sender.failure is None:

@@ -45,8 +45,9 @@ class Outcomes:
         sequences = batch.queue.sequences
         if sequences is None or batch.base_sequence < 0:
             batch.queue.in_flight -= 1
-        elif sequences.suspect is not None:
-            self._sender.task(self._inquiries.look_for_suspect(batch, base_offset, append_time_ms))
+        elif (suspect := sequences.suspect) is not None:
+            looking = self._inquiries.look_for_suspect(batch, sequences, suspect, base_offset, append_time_ms)
+            self._sender.task(looking)
             return
         else:
             sequences.succeeded(batch, base_offset, log_start_offset)
@@ -162,7 +163,7 @@ class Outcomes:
         elif verdict is Verdict.WAIT:
             batch.not_before_s = alive_until_s
         elif verdict is Verdict.LOOK:
-            self._sender.task(self._inquiries.look_for_batch(batch, alive_until_s))
+            self._sender.task(self._inquiries.look_for_batch(batch, sequences, alive_until_s))
         elif verdict is Verdict.DONE:
             self._sender.accumulator.fulfil(batch, -1, -1)
         elif verdict is Verdict.DROPPED:

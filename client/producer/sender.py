@@ -180,14 +180,8 @@ class Sender(SenderState):
             return most
         if not self._has_warned:
             self._has_warned = True
-            _log.warning(
-                "max.in.flight.requests.per.connection=%d is limited to %d: the broker at %s:%d does not announce %s",
-                most,
-                IN_FLIGHT_WITHOUT_SCAN,
-                connection.host,
-                connection.port,
-                SCAN_FEATURE,
-            )
+            text = "max.in.flight.requests.per.connection=%d is limited to %d: the broker at %s:%d does not announce %s"
+            _log.warning(text, most, IN_FLIGHT_WITHOUT_SCAN, connection.host, connection.port, SCAN_FEATURE)
         return IN_FLIGHT_WITHOUT_SCAN
 
     def _fill(self, node: _Node, queues: list[PartitionQueue], now_s: float) -> None:
@@ -411,13 +405,10 @@ class Sender(SenderState):
             if response.throttle_time_ms:
                 node.not_before_s = self.loop.time() + response.throttle_time_ms / 1000
             partitions = partitions_in(response)
+            ids = self.cluster.topic_ids({batch.queue.topic for batch in batches})
             for batch in batches:
-                topic = self.cluster.topics.get(batch.queue.topic)
-                names = (batch.queue.topic, ZERO_UUID if topic is None else topic.id)
-                found = next(
-                    (partitions[name, batch.queue.index] for name in names if (name, batch.queue.index) in partitions),
-                    None,
-                )
+                topic, index = batch.queue.topic, batch.queue.index
+                found = partitions.get((topic, index)) or partitions.get((ids[topic], index))
                 if found is None:
                     self.outcomes.on_error(batch, ErrorCode.NETWORK_EXCEPTION, None, None)
                 elif found.error_code == ErrorCode.NONE:

@@ -36,11 +36,10 @@ from ...net.errors import (
     TransactionFailed,
     is_retriable,
 )
+from ...net.metadata import TopicPartition
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
-
-TopicPartition = tuple[str, int]
 
 
 class State(Enum):
