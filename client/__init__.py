@@ -70,13 +70,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    try:
-        value = getattr(import_module(f".{home}", __name__), name)
-    except ModuleNotFoundError as error:
-        if error.name != f"{__name__}.{home}":
-            raise
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from error
-    globals()[name] = value
+    value = globals()[name] = getattr(import_module(f".{home}", __name__), name)
     return value
 
 

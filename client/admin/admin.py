@@ -70,8 +70,7 @@ class Admin(
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *, random: Random | None = None) -> Admin:
         """Creates an admin client from Kafka's option names: `{"bootstrap.servers": ...}`. Raises ConfigError."""
-        values = field_values(ClientOptions, config)
-        return cls(values.pop("bootstrap", "127.0.0.1:9092"), random=random, **values)
+        return cls(random=random, **field_values(ClientOptions, config))
 
     async def start(self) -> None:
         """Connects to the cluster. Raises ConnectionLost if no broker is reachable; it may then be called again."""

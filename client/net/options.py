@@ -80,11 +80,6 @@ class ClientOptions(SecurityOptions):
         """Returns (host, port) of each bootstrap address. Raises ConfigError."""
         return parse_addresses(self.bootstrap)
 
-    @classmethod
-    def from_names(cls, names: Mapping[str, Any]) -> ClientOptions:
-        """Creates options from Kafka's names or field names. Raises ConfigError."""
-        return read_options(cls, names)
-
 
 def parse_addresses(bootstrap: str | Iterable[str]) -> list[tuple[str, int]]:
     """Parses `"a:9092,[::1]:9093"`, or a sequence of such texts, to (host, port)s. Raises ConfigError."""

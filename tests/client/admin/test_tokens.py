@@ -10,7 +10,7 @@ import pytest
 from ottla.client import Admin, Consumer, Producer
 from ottla.client.admin.admin import DelegationToken
 from ottla.client.net.errors import ConfigError, KafkaError, UnsupportedVersion
-from ottla.client.net.options import ClientOptions
+from ottla.client.net.options import ClientOptions, read_options
 from ottla.client.net.sasl import Login
 from ottla_testing.broker.delegating import CONFIGS, DAY_MS
 from ottla_testing.broker.harness import Broker, running
@@ -130,7 +130,7 @@ async def test_wrong_secret_is_an_error_at_once(mechanism: str, tmp_path: Path) 
 def test_option_of_the_login_module(text: str, expected: bool) -> None:
     jaas = f"{SCRAM} required username=u password=p {text};"
     options = {**SECURED, "sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": jaas}
-    assert ClientOptions.from_names(options).login == Login("SCRAM-SHA-256", "u", "p", expected)
+    assert read_options(ClientOptions, options).login == Login("SCRAM-SHA-256", "u", "p", expected)
 
 
 def test_first_token_of_a_login_has_the_extension() -> None:

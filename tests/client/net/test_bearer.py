@@ -22,7 +22,7 @@ from ottla.client.net import bearer, clock
 from ottla.client.net.bearer import BearerLogin, Token, provider_source
 from ottla.client.net.cluster import Cluster
 from ottla.client.net.errors import ConfigError, KafkaError
-from ottla.client.net.options import ClientOptions, read_settings, security_values
+from ottla.client.net.options import ClientOptions, read_options, read_settings, security_values
 from ottla.client.net.security import RETRIEVERS
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
@@ -63,7 +63,7 @@ def jaas(options: str) -> dict[str, str]:
 
 
 def login_of(config: dict[str, Any]) -> BearerLogin:
-    login = ClientOptions.from_names(config).login
+    login = read_options(ClientOptions, config).login
     assert isinstance(login, BearerLogin)
     return login
 
@@ -274,7 +274,7 @@ async def test_options_of_the_login_module_make_a_token(wall: Wall) -> None:
 )
 def test_options_without_a_token_are_refused(options: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        ClientOptions.from_names(jaas(options))
+        read_options(ClientOptions, jaas(options))
 
 
 # Files and endpoints
@@ -324,7 +324,7 @@ async def test_credentials_get_a_token_of_an_endpoint(names: dict[str, str]) -> 
         config = endpoint(f"{pages.url}/token", **names)
         login = login_of(config)
         assert (await first_of(login)).token == "abc"
-        assert "se:cret" not in repr(ClientOptions.from_names(config)) + repr(login)
+        assert "se:cret" not in repr(read_options(ClientOptions, config)) + repr(login)
     (request,) = pages.requests
     assert (request.method, request.path, request.body) == (
         *("POST", "/token"),
@@ -413,7 +413,7 @@ async def test_assertion_takes_the_place_of_the_secret(key: str, more: dict[str,
     found = jwt.decode(form.pop("client_assertion"), public, ["ES256", "RS256"], options=WITHOUT_CLAIMS)
     assert form == {"grant_type": "client_credentials", "client_id": "me"}
     assert found["exp"] - found["nbf"] == (70 if key == "ES256" else 300)
-    assert "pass phrase" not in repr(ClientOptions.from_names(endpoint("http://127.0.0.1:1/", **names)))
+    assert "pass phrase" not in repr(read_options(ClientOptions, endpoint("http://127.0.0.1:1/", **names)))
 
 
 async def test_assertion_of_a_file(tmp_path: Path) -> None:
@@ -513,13 +513,13 @@ async def test_endpoint_that_comes_back_gives_a_token() -> None:
 )
 def test_wrong_options_are_refused(config: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        ClientOptions.from_names({**endpoint("http://127.0.0.1:1/"), **config})
+        read_options(ClientOptions, {**endpoint("http://127.0.0.1:1/"), **config})
 
 
 def test_backoff_is_checked() -> None:
     config = endpoint("http://127.0.0.1:1/", **CREDENTIALS) | {"sasl.login.retry.backoff.ms": "-1"}
     with pytest.raises(ConfigError, match=r"sasl\.login\.retry\.backoff\.ms must be an integer from 0"):
-        ClientOptions.from_names(config)
+        read_options(ClientOptions, config)
 
 
 def test_file_of_kafkas_own_tools_is_read(tmp_path: Path) -> None:
@@ -557,7 +557,7 @@ def secured(network: ScriptedNetwork, lifetime_ms: int) -> ScriptedBroker:
 
 def cluster_of(provider: Any) -> Cluster:
     names = {**BEARER, "bootstrap.servers": "one", "sasl_oauth_token_provider": provider}
-    return Cluster(ClientOptions.from_names(names), rng=random.Random(1))
+    return Cluster(read_options(ClientOptions, names), rng=random.Random(1))
 
 
 def versions() -> ApiVersionsRequest:

@@ -17,7 +17,7 @@ from ottla.broker.security.sasl.kerberos import KeytabAcceptor
 from ottla.client import Admin, Consumer, Producer
 from ottla.client.net.errors import ConfigError, ConnectionLost, KafkaError
 from ottla.client.net.kerberos import KerberosLogin
-from ottla.client.net.options import ClientOptions, security_values
+from ottla.client.net.options import ClientOptions, read_options, security_values
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.security.kerberos import LOGIN_MODULE, OFFER
 from ottla_testing.broker import harness
@@ -66,7 +66,7 @@ def jaas(options: str) -> dict[str, str]:
     ],
 )
 def test_options_of_java_and_librdkafka(config: dict[str, str], login: KerberosLogin) -> None:
-    assert ClientOptions.from_names(config).login == login
+    assert read_options(ClientOptions, config).login == login
 
 
 @pytest.mark.usefixtures("kerberos")
@@ -79,7 +79,7 @@ def test_options_of_java_and_librdkafka(config: dict[str, str], login: KerberosL
 )
 def test_options_without_a_service_are_refused(config: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        ClientOptions.from_names(config)
+        read_options(ClientOptions, config)
 
 
 @each(
@@ -99,7 +99,7 @@ def test_client_without_the_library_names_the_extra(module: object, text: str, m
 
         monkeypatch.setattr("ottla.protocol.security.kerberos.importlib.import_module", broken)
     with pytest.raises(ConfigError, match=text):
-        ClientOptions.from_names({**GSSAPI, **SERVICE})
+        read_options(ClientOptions, {**GSSAPI, **SERVICE})
 
 
 async def test_files_of_the_guide(kerberos: Kerberos) -> None:

@@ -12,17 +12,17 @@ import pytest
 
 import ottla.client
 from ottla.client.net.errors import ConfigError, KafkaError, NoSuchTopic, is_retriable
-from ottla.client.net.options import ClientOptions, parse_addresses
+from ottla.client.net.options import ClientOptions, parse_addresses, read_options
 from ottla.protocol.errors import ErrorCode
 
 
 def test_kafkas_names_and_python_names_are_equivalent() -> None:
     by_kafka = {"bootstrap.servers": "a:1,b:2", "client.id": "me", "metadata.max.age.ms": "7", "retry.backoff.ms": 5}
     by_us = {"bootstrap": ["a:1", "b:2"], "client_id": "me", "metadata_max_age_ms": 7, "retry_backoff_ms": 5}
-    first, second = ClientOptions.from_names(by_kafka), ClientOptions.from_names(by_us)
+    first, second = read_options(ClientOptions, by_kafka), read_options(ClientOptions, by_us)
     assert first.addresses() == second.addresses() == [("a", 1), ("b", 2)]
     assert (first.client_id, first.metadata_max_age_ms, first.retry_backoff_ms) == ("me", 7, 5)
-    assert ClientOptions.from_names({"allow.auto.create.topics": "FALSE"}).allow_auto_create_topics is False
+    assert read_options(ClientOptions, {"allow.auto.create.topics": "FALSE"}).allow_auto_create_topics is False
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_kafkas_names_and_python_names_are_equivalent() -> None:
 )
 def test_invalid_option_raises_config_error(names: dict[str, Any], expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
-        ClientOptions.from_names(names)
+        read_options(ClientOptions, names)
 
 
 @pytest.mark.parametrize(

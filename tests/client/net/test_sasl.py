@@ -17,7 +17,7 @@ from ottla.client import Admin, Consumer, Producer
 from ottla.client.admin.types import ScramMechanism, ScramUpsertion
 from ottla.client.net.cluster import Cluster
 from ottla.client.net.errors import ConfigError, ConnectionLost, KafkaError, UnsupportedVersion
-from ottla.client.net.options import ClientOptions
+from ottla.client.net.options import ClientOptions, read_options
 from ottla.client.net.sasl import BY_PASSWORD, Login
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.cluster.api_versions import ApiVersionsRequest
@@ -112,7 +112,7 @@ def test_broker_that_does_not_know_the_password_is_refused(first: str, last: str
 )
 def test_wrong_options_are_refused(config: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        ClientOptions.from_names(config)
+        read_options(ClientOptions, config)
 
 
 def test_names_of_all_libraries_are_known() -> None:
@@ -120,10 +120,10 @@ def test_names_of_all_libraries_are_known() -> None:
     librdkafka = {"sasl.mechanisms": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
     python = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "u", "sasl_plain_password": "p"}
     for names in (java, librdkafka, python):
-        options = ClientOptions.from_names({"security.protocol": "SASL_PLAINTEXT", **names})
+        options = read_options(ClientOptions, {"security.protocol": "SASL_PLAINTEXT", **names})
         assert options.login == Login("PLAIN", "u", "p")
         assert "'p'" not in repr(options) and "password" not in repr(options.login)
-    assert ClientOptions.from_names(librdkafka).login is None, "security.protocol is PLAINTEXT"
+    assert read_options(ClientOptions, librdkafka).login is None, "security.protocol is PLAINTEXT"
 
 
 # The order of requests

@@ -13,7 +13,7 @@ import pytest
 from ottla.client.admin.admin import Admin
 from ottla.client.consumer.options import ConsumerOptions
 from ottla.client.net.errors import ConfigError
-from ottla.client.net.options import ClientOptions, read_settings, security_values
+from ottla.client.net.options import ClientOptions, read_options, read_settings, security_values
 from ottla.client.net.sasl import Login
 from ottla.client.net.security import SecurityOptions, Settings, is_secret, is_security
 from ottla.client.producer.options import ProducerOptions
@@ -50,7 +50,7 @@ def test_certificates_are_trusted_by_the_names_of_each_library(authority: Author
     ]
     expected = ssl.create_default_context(cafile=str(trusted)).get_ca_certs()
     for names in named:
-        context = ClientOptions.from_names(SSL | names).tls()
+        context = read_options(ClientOptions, SSL | names).tls()
         assert context is not None and context.get_ca_certs() == expected, names
         assert context.check_hostname and context.verify_mode == ssl.CERT_REQUIRED
 
@@ -67,7 +67,7 @@ def test_certificates_are_trusted_by_the_names_of_each_library(authority: Author
     ],
 )
 def test_checks_are_switched_off_by_name(names: dict[str, str], checks_host: bool, verifies: bool) -> None:
-    context = ClientOptions.from_names(SSL | names).tls()
+    context = read_options(ClientOptions, SSL | names).tls()
     assert context is not None and context.check_hostname == checks_host
     assert (context.verify_mode == ssl.CERT_REQUIRED) == verifies
 
@@ -90,7 +90,7 @@ def test_checks_are_switched_off_by_name(names: dict[str, str], checks_host: boo
     ],
 )
 def test_versions_and_suites(names: dict[str, str], versions: tuple[Any, Any], suites: str | None) -> None:
-    context = ClientOptions.from_names(SSL | names).tls()
+    context = read_options(ClientOptions, SSL | names).tls()
     assert context is not None and (context.minimum_version, context.maximum_version) == versions
     if suites is not None:
         old = [one["name"] for one in context.get_ciphers() if one["protocol"] != "TLSv1.3"]
@@ -124,7 +124,7 @@ def test_versions_and_suites(names: dict[str, str], versions: tuple[Any, Any], s
 )
 def test_contradictions_are_refused_before_a_file_is_read(config: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text) as refused:
-        ClientOptions.from_names(config)
+        read_options(ClientOptions, config)
     assert "\n" not in str(refused.value)
 
 
