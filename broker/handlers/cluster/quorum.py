@@ -87,46 +87,32 @@ LISTENER = "CONTROLLER"
 @handles(AddRaftVoterRequest)
 async def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
     """Makes Kafka's checks in their order. CONTROLLER is the listener's name in Kafka's default configuration."""
-    try:
-        _check_cluster(request.cluster_id, context)
-        _check_voter("Add", request.voter_id, request.voter_directory_id)
-        if LISTENER not in (listener.name for listener in request.listeners):
-            given = ", ".join(
-                f"ListenerName({one.name})={one.host}/<unresolved>:{one.port}" for one in request.listeners
-            )
-            raise Refused(
-                ErrorCode.INVALID_REQUEST,
-                f"Add voter request didn't include the endpoint (Endpoints(endpoints={{{given}}})) for the default "
-                f"listener ListenerName({LISTENER})",
-            )
-        raise _unsupported("adding")
-    except Refused as refused:
-        return AddRaftVoterResponse(throttle_time_ms=0, error_code=refused.code, error_message=refused.message)
+    _check_voter("Add", request, context)
+    if LISTENER not in (listener.name for listener in request.listeners):
+        given = ", ".join(f"ListenerName({one.name})={one.host}/<unresolved>:{one.port}" for one in request.listeners)
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"Add voter request didn't include the endpoint (Endpoints(endpoints={{{given}}})) for the default "
+            f"listener ListenerName({LISTENER})",
+        )
+    raise _unsupported("adding")
 
 
 @handles(RemoveRaftVoterRequest)
 async def remove_raft_voter(request: RemoveRaftVoterRequest, context: RequestContext) -> RemoveRaftVoterResponse:
     """Makes Kafka's checks in their order."""
-    try:
-        _check_cluster(request.cluster_id, context)
-        _check_voter("Remove", request.voter_id, request.voter_directory_id)
-        raise _unsupported("removing")
-    except Refused as refused:
-        return RemoveRaftVoterResponse(throttle_time_ms=0, error_code=refused.code, error_message=refused.message)
+    _check_voter("Remove", request, context)
+    raise _unsupported("removing")
 
 
-def _check_cluster(cluster_id: str | None, context: RequestContext) -> None:
-    """Checks the permission to alter the cluster, and the cluster id. Raises Refused."""
+def _check_voter(doing: str, request: AddRaftVoterRequest | RemoveRaftVoterRequest, context: RequestContext) -> None:
+    """Checks the permission to alter the cluster, its id, and the ids of the voter. Raises Refused."""
     context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
     own = context.broker.cluster_id
-    if cluster_id is not None and cluster_id != own:
-        text = f'The given id "{cluster_id}" doesn\'t match the cluster id "{own}"'
+    if request.cluster_id is not None and request.cluster_id != own:
+        text = f'The given id "{request.cluster_id}" doesn\'t match the cluster id "{own}"'
         raise Refused(ErrorCode.INCONSISTENT_CLUSTER_ID, text)
-
-
-def _check_voter(doing: str, voter_id: int, directory_id: bytes) -> None:
-    """Checks the voter's id and directory id. Raises Refused."""
-    if voter_id < 0 or directory_id == ZERO_UUID:
+    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{doing} voter request didn't include a valid voter")
 
 

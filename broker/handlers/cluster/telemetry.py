@@ -10,12 +10,8 @@ from ....protocol.messages.cluster.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsResponse,
 )
 from ....protocol.messages.cluster.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-from ....protocol.primitives import ZERO_UUID
 from ...context import RequestContext, handles
-from ...errors import Refused
-from ...metrics.client_telemetry import ACCEPTED_CODECS, ClientInfo, Subscription
-
-NOTHING = Subscription(0, (), 0)
+from ...metrics.client_telemetry import ACCEPTED_CODECS, ClientInfo
 
 
 @handles(GetTelemetrySubscriptionsRequest)
@@ -24,20 +20,16 @@ async def get_telemetry_subscriptions(
 ) -> GetTelemetrySubscriptionsResponse:
     """Returns the client's subscription; a client without an instance id gets one."""
     telemetry = context.broker.telemetry
-    try:
-        instance_id, wanted = telemetry.subscribe(request.client_instance_id, _client_of(context), context.now_ms())
-        code = 0
-    except Refused as refused:
-        instance_id, wanted, code = ZERO_UUID, NOTHING, refused.code
+    instance_id, wanted = telemetry.subscribe(request.client_instance_id, _client_of(context), context.now_ms())
     return GetTelemetrySubscriptionsResponse(
         throttle_time_ms=0,
-        error_code=code,
+        error_code=0,
         client_instance_id=instance_id,
         subscription_id=wanted.id,
-        accepted_compression_types=[] if code else list(ACCEPTED_CODECS),
+        accepted_compression_types=list(ACCEPTED_CODECS),
         push_interval_ms=wanted.interval_ms,
-        telemetry_max_bytes=0 if code else telemetry.max_bytes,
-        delta_temporality=not code,
+        telemetry_max_bytes=telemetry.max_bytes,
+        delta_temporality=True,
         requested_metrics=list(wanted.metrics),
     )
 
@@ -45,18 +37,15 @@ async def get_telemetry_subscriptions(
 @handles(PushTelemetryRequest)
 async def push_telemetry(request: PushTelemetryRequest, context: RequestContext) -> PushTelemetryResponse:
     """Passes the metrics to `metrics/client_telemetry.py`."""
-    try:
-        context.broker.telemetry.push(
-            request.client_instance_id,
-            _client_of(context),
-            subscription_id=request.subscription_id,
-            is_ending=request.terminating,
-            codec=request.compression_type,
-            metrics=request.metrics,
-            now_ms=context.now_ms(),
-        )
-    except Refused as refused:
-        return PushTelemetryResponse(throttle_time_ms=0, error_code=refused.code)
+    context.broker.telemetry.push(
+        request.client_instance_id,
+        _client_of(context),
+        subscription_id=request.subscription_id,
+        is_ending=request.terminating,
+        codec=request.compression_type,
+        metrics=request.metrics,
+        now_ms=context.now_ms(),
+    )
     return PushTelemetryResponse(throttle_time_ms=0, error_code=0)
 
 

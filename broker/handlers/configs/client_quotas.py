@@ -29,14 +29,8 @@ async def describe_client_quotas(
     """Returns the quotas that match all components; defaults from the broker's configuration are not included."""
     components = [Component(one.entity_type, one.match_type, one.match) for one in request.components]
     if not context.allowed(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
-        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # without a message, as in Kafka
-        return DescribeClientQuotasResponse(error_code=code, error_message=None, entries=None)
-    try:
-        found = context.broker.quotas.stored.describe(components, strict=request.strict)
-    except Refused as refused:
-        return DescribeClientQuotasResponse(
-            error_code=refused.code, error_message=refused.message or None, entries=None
-        )
+        raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)  # without a message, as in Kafka
+    found = context.broker.quotas.stored.describe(components, strict=request.strict)
     return DescribeClientQuotasResponse(
         error_code=0,
         error_message="",  # as in Kafka, which returns no null here

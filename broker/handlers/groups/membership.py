@@ -38,16 +38,13 @@ async def member_heartbeat(
     reply_class: Callable[..., Any] = HeartbeatReply,
 ) -> Any:
     """Handles a heartbeat of a consumer, share or streams group. `read` checks the request beyond the group, in Kafka's
-    order, and returns its event; it may raise Refused.
+    order, and returns its event. Raises Refused.
     """
-    try:
-        if not is_enabled:
-            raise Refused(ErrorCode.UNSUPPORTED_VERSION)
-        if not context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id):
-            raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        event = await read(request, context)
-    except Refused as refused:
-        return reply_class(refused.code, refused.message or None)
+    if not is_enabled:
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION)
+    if not context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    event = await read(request, context)
     reply = context.groups.member_heartbeat(kind, request.group_id, event)
     return await durable(reply, reply_class, request.group_id, context)
 

@@ -63,12 +63,9 @@ def _check_altering(context: RequestContext) -> None:
 async def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
     """Returns the entries that match, grouped by pattern."""
     wanted = _checked_filter(request)
-    try:
-        context.check_allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
-        if context.broker.authorizer is None:
-            raise Refused(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
-    except Refused as error:
-        return DescribeAclsResponse(error_code=code_of(error), error_message=message_of(error), resources=[])
+    context.check_allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    if context.broker.authorizer is None:
+        raise Refused(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
     found: dict[tuple[int, str, int], Resource] = {}
     for acl in context.broker.acls.find(wanted):
         resource = found.get(acl[:3])

@@ -129,11 +129,8 @@ async def describe_delegation_token(
 ) -> DescribeDelegationTokenResponse:
     """Returns the tokens that one of the requested principals owns, has requested or may renew, or all for null."""
     tokens = context.broker.tokens
-    try:
-        _check_connection(context)
-        _check_enabled(context)
-    except Refused as refused:
-        return DescribeDelegationTokenResponse(error_code=refused.code, tokens=[], throttle_time_ms=0)
+    _check_connection(context)
+    _check_enabled(context)
     owners: Collection[str] | None = None
     if request.owners is not None:
         owners = set(await context.mapped(lambda one: f"{one.principal_type}:{one.principal_name}", request.owners))

@@ -142,28 +142,22 @@ async def alter_share_group_offsets(
     id_of = context.groups.topics.id_of
     results: dict[str, list[AlteredPartition]] = {}
     offsets: dict[str, dict[int, int]] = {}
-    try:
-        _check(AclOperation.READ, request.group_id, context)
-        for topic in request.topics:
-            await context.step(1 + len(topic.partitions))
-            error, text = ErrorCode.NONE, None
-            if not context.allowed(AclOperation.READ, ResourceType.TOPIC, topic.topic_name):
-                error, text = _DENIED, REFUSAL_TEXTS[_DENIED]
-            elif id_of(topic.topic_name) is None:
-                error, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN
-            else:
-                offsets[topic.topic_name] = {one.partition_index: one.start_offset for one in topic.partitions}
-                continue
-            results[topic.topic_name] = [
-                AlteredPartition(partition_index=one.partition_index, error_code=error, error_message=text)
-                for one in topic.partitions
-            ]
-        reply = await context.groups.alter_share_offsets(request.group_id, offsets)
-        await _check_reply(reply, request.group_id, context)
-    except Refused as refused:
-        return AlterShareGroupOffsetsResponse(
-            error_code=refused.code, error_message=refused.message or None, responses=[]
-        )
+    _check(AclOperation.READ, request.group_id, context)
+    for topic in request.topics:
+        await context.step(1 + len(topic.partitions))
+        if not context.allowed(AclOperation.READ, ResourceType.TOPIC, topic.topic_name):
+            error, text = _DENIED, REFUSAL_TEXTS[_DENIED]
+        elif id_of(topic.topic_name) is None:
+            error, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN
+        else:
+            offsets[topic.topic_name] = {one.partition_index: one.start_offset for one in topic.partitions}
+            continue
+        results[topic.topic_name] = [
+            AlteredPartition(partition_index=one.partition_index, error_code=error, error_message=text)
+            for one in topic.partitions
+        ]
+    reply = await context.groups.alter_share_offsets(request.group_id, offsets)
+    await _check_reply(reply, request.group_id, context)
     for (name, index), (code, text) in reply.results.items():
         done = AlteredPartition(partition_index=index, error_code=code, error_message=text)
         results.setdefault(name, []).append(done)
@@ -183,22 +177,17 @@ async def delete_share_group_offsets(
     id_of = context.groups.topics.id_of
     hidden: list[Deleted] = []
     names: list[str] = []
-    try:
-        _check(AclOperation.DELETE, request.group_id, context)
-        for topic in request.topics:
-            await context.step()
-            name = topic.topic_name
-            if context.allowed(AclOperation.READ, ResourceType.TOPIC, name):
-                names.append(name)
-            else:
-                denied = REFUSAL_TEXTS[_DENIED]
-                hidden.append(Deleted(topic_name=name, topic_id=NO_TOPIC, error_code=_DENIED, error_message=denied))
-        reply = await context.groups.delete_share_offsets(request.group_id, tuple(names))
-        await _check_reply(reply, request.group_id, context)
-    except Refused as refused:
-        return DeleteShareGroupOffsetsResponse(
-            error_code=refused.code, error_message=refused.message or None, responses=[]
-        )
+    _check(AclOperation.DELETE, request.group_id, context)
+    for topic in request.topics:
+        await context.step()
+        name = topic.topic_name
+        if context.allowed(AclOperation.READ, ResourceType.TOPIC, name):
+            names.append(name)
+        else:
+            denied = REFUSAL_TEXTS[_DENIED]
+            hidden.append(Deleted(topic_name=name, topic_id=NO_TOPIC, error_code=_DENIED, error_message=denied))
+    reply = await context.groups.delete_share_offsets(request.group_id, tuple(names))
+    await _check_reply(reply, request.group_id, context)
     done = [
         Deleted(topic_name=name, topic_id=id_of(name) or NO_TOPIC, error_code=code, error_message=text)
         for (name, _), (code, text) in reply.results.items()
@@ -210,9 +199,7 @@ def _check(operation: AclOperation, group_id: str, context: RequestContext) -> N
     """Raises Refused unless share groups are enabled and the operation is allowed."""
     if not context.broker.features.share_groups:
         raise Refused(ErrorCode.UNSUPPORTED_VERSION, UNSUPPORTED)
-    if not context.allowed(operation, ResourceType.GROUP, group_id):
-        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        raise Refused(code, REFUSAL_TEXTS[code])
+    context.check_allowed(operation, ResourceType.GROUP, group_id)
 
 
 async def _check_reply(reply: OffsetsReply, group_id: str, context: RequestContext) -> None:

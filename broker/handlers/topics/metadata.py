@@ -169,9 +169,7 @@ async def _created(name: str, allowed: bool, context: RequestContext, left: int)
     if is_made and not context.may_create(name):
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     check_name(name)
-    if not is_made:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if left <= 0:
+    if not is_made or left <= 0:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     await context.step(CREATED_ENTRIES)
     topic = await broker.auto_create(name, context.now_ms())
