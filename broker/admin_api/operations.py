@@ -341,7 +341,7 @@ class Operations:
         return named.id, *((log.log_start_offset, log.last_stable_offset, log.size_bytes) for log in logs)
 
     def fetch_positions(self, topic: str) -> list[tuple[Partition, int, int]]:
-        """Returns the positions from which a `FetchWaiter` waits for the topic's next committed record: (partition,
+        """Returns the positions from which a `bytes_waiter` waits for the topic's next committed record: (partition,
         offset, bytes). Empty if the topic does not exist yet."""
         named = self._state.topics.get(topic)
         partitions = [] if named is None else named.online_partitions()

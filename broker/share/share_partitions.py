@@ -24,7 +24,7 @@ from ..futures import on_settled
 from ..groups.share.state import SharePartitionKey
 from ..metrics.histogram import Histogram
 from ..replica.partition import Partition
-from ..replica.purgatory import FetchWaiter
+from ..replica.purgatory import FetchWaiter, wake_all
 from .in_flight import Transition
 from .settings import BY_DURATION, ShareConfigs, reset_duration_ms
 from .share_partition import Acquisition, Fetched, SharePartition
@@ -233,8 +233,7 @@ class SharePartitions:
         if led.timer is not None:
             led.timer.cancel()
             led.timer = None
-        for waiter in list(led.waiters):
-            waiter.wake()
+        wake_all(led.waiters)
 
     # --- records -------------------------------------------------------------------------------------------------
 

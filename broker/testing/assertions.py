@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ..admin_api.views import NewRecord, NotFound, Record, checked_text, whole
-from ..replica.purgatory import FetchWaiter
+from ..replica.purgatory import bytes_waiter
 from .decoders import Decode, Undecodable, decoded, decoder
 from .record_comparison import difference, expectations
 
@@ -101,7 +101,7 @@ async def _changed(operations: Operations, topic: str, ms: int) -> None:
     """Returns when a record was appended to the topic or committed in it, or after `ms`."""
     positions = operations.fetch_positions(topic)
     state = operations.running.state
-    waiter = FetchWaiter(positions, 1, asyncio.get_running_loop(), committed=True)
+    waiter = bytes_waiter(positions, 1, asyncio.get_running_loop(), committed=True)
     await waiter.wait(state.waits, state.waits.now_ms() + ms)
 
 

@@ -36,7 +36,7 @@ from ...context import RequestContext, handles
 from ...errors import Refused, code_of
 from ...replica.fetch_sessions import FetchPlan, PartitionKey, Wanted
 from ...replica.partition import Partition
-from ...replica.purgatory import FetchWaiter
+from ...replica.purgatory import bytes_waiter
 from ..leaders import endpoints_of, set_leader
 
 Topic = FetchResponse.FetchableTopicResponse
@@ -83,7 +83,7 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
     if not enough:
         results.clear()  # the memory is freed during the wait
         positions, committed = _positions(readable, broker, uses_topic_ids), request.isolation_level == READ_COMMITTED
-        waiter = FetchWaiter(positions, min(request.min_bytes, most), broker.loop, committed=committed)
+        waiter = bytes_waiter(positions, min(request.min_bytes, most), broker.loop, committed=committed)
         await waiter.wait(broker.waits, broker.waits.now_ms() + request.max_wait_ms)
         results, _ = await _read(readable, most, request, context)
     if context.meter is not None and context.meter.has_fetched(partial(_size, results + denied, plan, context)):

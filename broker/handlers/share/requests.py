@@ -21,7 +21,7 @@ from ...share.share_partitions import Outcome
 from ...share.values import Acknowledgement, AcknowledgeType
 from ..leaders import endpoint
 
-MEMBER_LENGTH_MAX = 36
+MEMBER_LENGTH_MAX = 36  # UTF-16 units
 RENEWS_SINCE = 2  # the version with renewed locks (KIP-1222)
 ACKNOWLEDGED_PER_STEP = 20  # entries of a cooperative step for a partition whose acknowledgements are stored
 _ERRORS_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -29,32 +29,17 @@ _ERRORS_WITH_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER
 Pending = dict[TopicPartition, Outcome | asyncio.Future[Outcome]]
 
 
-def check_enabled(context: RequestContext) -> None:
-    """Raises Refused (UNSUPPORTED_VERSION) unless share groups are enabled by `share.version`."""
-    if not context.broker.features.share_groups:
-        raise Refused(ErrorCode.UNSUPPORTED_VERSION, wordless=True)
-
-
-def is_member_valid(member: str | None) -> bool:
-    """Returns whether a member id is valid: 1 to 36 UTF-16 units."""
-    return member is not None and 0 < len(member.encode("utf-16-le", "surrogatepass")) // 2 <= MEMBER_LENGTH_MAX
-
-
 def session_of(request: Any, context: RequestContext) -> SessionKey:
     """Returns the session of a ShareFetch or ShareAcknowledge, after the checks of group and member. Raises Refused."""
-    check_enabled(context)
+    if not context.broker.features.share_groups:
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION, wordless=True)
     if request.group_id is None:
         raise Refused(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.", wordless=True)
     context.check_allowed(AclOperation.READ, ResourceType.GROUP, request.group_id)
-    if not is_member_valid(request.member_id):
+    member_length = len((request.member_id or "").encode("utf-16-le", "surrogatepass")) // 2
+    if not 0 < member_length <= MEMBER_LENGTH_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.", wordless=True)
     return SessionKey(context.node_id, request.group_id, request.member_id)
-
-
-def topic_name(broker: BrokerState, topic_id: bytes) -> str | None:
-    """Returns the name of a topic, or None if there is none with this id."""
-    topic = broker.topics.by_id(topic_id)
-    return None if topic is None else topic.name
 
 
 def found_partition(name: str | None, key: TopicPartition, context: RequestContext) -> Partition:
@@ -88,7 +73,7 @@ def _acknowledging(
     of: TopicPartition, batches: list[Any], key: SessionKey, is_renewal: bool, context: RequestContext
 ) -> Outcome | asyncio.Future[Outcome]:
     broker = context.broker
-    name = topic_name(broker, of.topic_id)
+    name = broker.topics.topic_name(of.topic_id)
     if name is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
     newest = AcknowledgeType.RENEW if context.api_version >= RENEWS_SINCE else AcknowledgeType.REJECT
@@ -131,7 +116,7 @@ async def acknowledged(pending: Pending, broker: BrokerState) -> dict[TopicParti
 
 def names_of(topic_ids: Iterable[bytes], broker: BrokerState) -> list[str]:
     """Returns the names of the topics that exist."""
-    return [name for topic_id in topic_ids if (name := topic_name(broker, topic_id)) is not None]
+    return [name for topic_id in topic_ids if (name := broker.topics.topic_name(topic_id)) is not None]
 
 
 def text_of(refused: Outcome) -> str | None:

@@ -18,17 +18,19 @@ from ....protocol.compiler import builder
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.share.share_fetch import ShareFetchRequest, ShareFetchResponse
 from ....protocol.primitives import Records
+from ....protocol.records import formats
 from ....storage.errors import OffsetOutOfRange
+from ....storage.log.results import Slice
+from ....storage.producers.txn_index import ABORT
 from ...broker_state import BrokerState
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
 from ...groups.share.state import SharePartitionKey
-from ...share.fetched import fetched, overlapping
+from ...replica.purgatory import FetchWaiter
 from ...share.sessions import FINAL_EPOCH, SessionKey, ShareFetchPlan, TopicPartition
-from ...share.share_partition import Acquisition
+from ...share.share_partition import Acquisition, Fetched
 from ...share.share_partitions import Led, Outcome
-from ...share.values import Acquired
-from ...share.waiting import ShareFetchWaiter
+from ...share.values import Acquired, FetchedBatch
 from .requests import (
     RENEWS_SINCE,
     acknowledged,
@@ -41,7 +43,6 @@ from .requests import (
     session_of,
     set_leader,
     text_of,
-    topic_name,
 )
 
 Topic = ShareFetchResponse.ShareFetchableTopicResponse
@@ -65,7 +66,7 @@ async def share_fetch(request: ShareFetchRequest, context: RequestContext) -> Sh
     except Refused as refused:
         if refused.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
             # The client would repeat the request at once.
-            waiter = ShareFetchWaiter((), lambda: False, broker.loop)
+            waiter = FetchWaiter((), lambda: False, broker.loop)
             await waiter.wait(broker.waits, broker.waits.now_ms() + max(0, request.max_wait_ms))
         return ShareFetchResponse(error_code=refused.code, responses=[])
     pending = await acknowledging(_with_acknowledgements(request), key, request.is_renew_ack, context)
@@ -100,7 +101,7 @@ async def _planned(request: ShareFetchRequest, key: SessionKey, context: Request
     listed: dict[TopicPartition, str | None] = {}
     for topic in request.topics:
         await context.step(1 + len(topic.partitions))
-        name = topic_name(broker, topic.topic_id)
+        name = broker.topics.topic_name(topic.topic_id)
         listed |= {TopicPartition(topic.topic_id, one.partition_index): name for one in topic.partitions}
     forgotten = [
         TopicPartition(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions
@@ -159,7 +160,7 @@ class _Fetching:
             return self._failed
         if request.max_wait_ms > 0 and not self._is_enough():
             places = [place for led in self._led.values() for place in (led.waiters, led.partition.waiters)]
-            waiter = ShareFetchWaiter(places, self._is_enough, broker.loop)
+            waiter = FetchWaiter(places, self._is_enough, broker.loop)
             await waiter.wait(broker.waits, broker.waits.now_ms() + request.max_wait_ms)
         return await self._read() | self._failed
 
@@ -235,7 +236,42 @@ class _Fetching:
         is_strict = self._context.api_version >= RENEWS_SINCE and self._request.share_acquire_mode == STRICT_LIMIT
         wanted = Acquisition(self._key.member, is_strict, self._request.batch_size)
         acquired = self._broker.share_partitions.acquire(led, wanted, left, offset, read)
-        return (overlapping(found.records, acquired), acquired) if acquired else (b"", [])
+        return (_overlapping(found.records, acquired), acquired) if acquired else (b"", [])
+
+
+def fetched(found: Slice, *, committed: bool) -> Fetched:
+    """Returns the batches of a read; with `committed` also its aborted transactions."""
+    batches = [
+        FetchedBatch(
+            header.base_offset,
+            header.last_offset,
+            header.producer_id,
+            header.is_transactional,
+            header.is_control,
+            committed and header.is_control and _is_abort(found.records, position),
+        )
+        for position, header in formats.headers(found.records)
+    ]
+    return Fetched(batches, [(one.producer_id, one.first_offset) for one in found.aborted] if committed else ())
+
+
+def _is_abort(records: Records, position: int) -> bool:
+    """Whether a control batch is the marker of an aborted transaction."""
+    key = next(iter(formats.records(records, position))).key or b""
+    return len(key) >= 4 and int.from_bytes(key[2:4], "big", signed=True) == ABORT
+
+
+def _overlapping(records: Records, acquired: Sequence[Acquired]) -> Records:
+    """Returns the part of the records whose batches may have acquired offsets."""
+    first, last = acquired[0].first, acquired[-1].last
+    start, end = 0, len(records)
+    for position, header in formats.headers(records):
+        if header.base_offset <= first:
+            start = position
+        elif header.base_offset > last:
+            end = position
+            break
+    return memoryview(records)[start:end] if start > 0 or end < len(records) else records
 
 
 def _data(of: TopicPartition, records: Records, acquired: Sequence[Acquired]) -> PartitionData:

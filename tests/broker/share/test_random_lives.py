@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ottla.broker.errors import Refused
-from ottla.broker.share.combining import combined
 from ottla.broker.share.share_partition import Acquisition, Fetched, SharePartition, ShareRules
+from ottla.broker.share.state_coordinator import combined
 from ottla.broker.share.values import Acknowledgement, DeadLetters, FetchedBatch, RecordState, StateBatch, StoredState
 
 LOCK_MS = 1000

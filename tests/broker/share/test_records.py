@@ -14,9 +14,8 @@ import pytest
 from ottla.broker.groups.records import partition_for
 from ottla.broker.groups.share.state import SharePartitionKey
 from ottla.broker.share import records
-from ottla.broker.share.combining import combined
 from ottla.broker.share.records import ShareState
-from ottla.broker.share.state_coordinator import coordinator_key, parsed_key
+from ottla.broker.share.state_coordinator import combined, coordinator_key, parsed_key
 from ottla.broker.share.values import StateBatch
 from ottla.protocol.errors import MalformedMessage
 from ottla_testing.each import each

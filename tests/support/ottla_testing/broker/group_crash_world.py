@@ -30,9 +30,9 @@ from ottla.broker.groups.consumer.events import MemberHeartbeat
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.share.events import Heartbeat
 from ottla.broker.groups.share.state import SharePartitionKey
+from ottla.broker.handlers.share.share_fetch import fetched
 from ottla.broker.metadata.topics import GROUP_OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from ottla.broker.network import router
-from ottla.broker.share.fetched import fetched
 from ottla.broker.share.share_partition import Acquisition
 from ottla.broker.share.share_partitions import Led
 from ottla.broker.share.values import Acknowledgement
