@@ -1,5 +1,7 @@
 """DescribeConfigs v0-v4: configs of topics, brokers, loggers, client metrics and groups (KIP-133, KIP-226, KIP-412,
 KIP-569, KIP-714). Documentation is Ottla's own, for configs that have an effect; the others have none.
+
+ListConfigResources v0-v1: the names of resources with configs (KIP-714, KIP-1142). v0 lists client metrics only.
 """
 
 from __future__ import annotations
@@ -7,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Hashable
 
-from ....protocol.acls import AclOperation
+from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.compiler import Shared
 from ....protocol.config_codes import ConfigSource, ConfigType
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ....protocol.messages.configs.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from ...config.docs import documentation
 from ...config.named_rules import describe_named
 from ...config.resource_types import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
@@ -25,6 +28,8 @@ from .resources import check_allowed, check_broker_name, kinds
 Resource = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult
 Entry = Result.DescribeConfigsResourceResult
+Named = ListConfigResourcesResponse.ConfigResource
+LISTED = (GROUP, CLIENT_METRICS, BROKER_LOGGER, BROKER, TOPIC)  # in Kafka's order
 
 Described = dict[Hashable, Shared]
 RESOURCE_ENTRIES = 100  # entries of a cooperative step for each description
@@ -183,3 +188,31 @@ def _entry(entry: ConfigEntry, request: DescribeConfigsRequest, version: int) ->
             for synonym in entry.synonyms
         ]
     return described_entry
+
+
+@handles(ListConfigResourcesRequest)
+async def list_config_resources(
+    request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
+    """Lists the requested resource types, or all if none is requested; a type without names fails the request."""
+    context.check_allowed(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+    known = LISTED if context.api_version else (CLIENT_METRICS,)
+    requested = set(request.resource_types) or set(known)
+    if not requested.issubset(known):
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION)
+    found = [
+        Named(resource_name=name, resource_type=kind)
+        for kind in known
+        if kind in requested
+        for name in _names(kind, context)
+    ]
+    return ListConfigResourcesResponse(error_code=0, config_resources=found)
+
+
+def _names(kind: int, context: RequestContext) -> list[str]:
+    broker = context.broker
+    if kind == TOPIC:
+        return [topic.name for topic in broker.topics]
+    if kind in (BROKER, BROKER_LOGGER):
+        return [str(node_id) for node_id in broker.nodes.ids if node_id not in broker.nodes.stopped]
+    return list(broker.named_configs.of(kind))

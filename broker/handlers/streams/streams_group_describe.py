@@ -1,8 +1,10 @@
-"""StreamsGroupDescribe v0-v1: state, topology and members of streams groups. KIP-1071, KIP-1331, KIP-1357.
+"""StreamsGroupDescribe v0-v1: state, topology and members of streams groups. StreamsGroupTopologyDescriptionUpdate v0:
+the description of a topology. KIP-1071, KIP-1331, KIP-1357.
 
-v1 adds the assignor, and the description of the topology: none is stored, because Kafka needs a plugin for that. Where
-the protocol is not enabled each group gets UNSUPPORTED_VERSION. Requires DESCRIBE on each group, and on each topic of
-its topology.
+v1 adds the assignor, and the description of the topology. Kafka stores descriptions in a plugin, and has none of its
+own: without one it refuses them with UNSUPPORTED_VERSION, and no heartbeat requests them. Where the protocol is not
+enabled each group gets UNSUPPORTED_VERSION. Describing requires DESCRIBE on each group, and on each topic of its
+topology, an update READ on the group.
 """
 
 from __future__ import annotations
@@ -11,13 +13,20 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from ....protocol.acls import AclOperation, ResourceType
+from ....protocol.errors import ErrorCode
 from ....protocol.messages.streams.parts import Endpoint, KeyValue, TaskOffset
 from ....protocol.messages.streams.streams_group_describe import (
     Assignment,
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
 )
+from ....protocol.messages.streams.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    StreamsGroupTopologyDescriptionUpdateResponse,
+)
 from ...context import RequestContext, handles
+from ...errors import Refused
 from ...groups.streams.assignor import STICKY
 from ...groups.streams.records import task_ids, topic_infos
 from ...groups.streams.state import NO_OFFSETS, Group, Member
@@ -25,6 +34,7 @@ from ...groups.streams.topology import ConfiguredSubtopology
 from ...groups.streams.values import Subtopology, TaskOffsets, TasksTuple
 from ..groups.describing import check_visible, describe_assigned, in_order
 
+NO_PLUGIN = "The broker has no streams group topology description plugin configured."
 HIDDEN_TOPICS = "The described group uses topics that the client is not authorized to describe."
 NOT_STORED = 1
 """The status of a description that no plugin has stored."""
@@ -46,6 +56,18 @@ async def streams_group_describe(
         if not group.error_code:
             group.topology_description_status = NOT_STORED
     return StreamsGroupDescribeResponse(groups=groups)
+
+
+@handles(StreamsGroupTopologyDescriptionUpdateRequest)
+async def streams_group_topology_description_update(
+    request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext
+) -> StreamsGroupTopologyDescriptionUpdateResponse:
+    """Refuses the description."""
+    if not context.broker.serves_streams_groups:
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION)
+    if not context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    raise Refused(ErrorCode.UNSUPPORTED_VERSION, NO_PLUGIN)
 
 
 def _fields(group: Group, context: RequestContext) -> dict[str, Any]:

@@ -12,13 +12,10 @@ from ottla.broker.context import RequestContext
 from ottla.broker.groups.classic.state import GroupState
 from ottla.broker.groups.lookups import Lookups
 from ottla.broker.handlers import handler_of
+from ottla.broker.handlers.groups.administration import delete_groups, describe_groups, list_groups, offset_delete
 from ottla.broker.handlers.groups.classic_members import heartbeat, join_group, leave_group, sync_group
-from ottla.broker.handlers.groups.delete_groups import delete_groups
-from ottla.broker.handlers.groups.describe_groups import describe_groups
 from ottla.broker.handlers.groups.find_coordinator import find_coordinator
-from ottla.broker.handlers.groups.list_groups import list_groups
 from ottla.broker.handlers.groups.offset_commit import offset_commit
-from ottla.broker.handlers.groups.offset_delete import offset_delete
 from ottla.broker.handlers.groups.offset_fetch import offset_fetch
 from ottla.broker.releases.profiles import own_profile, profile
 from ottla.protocol.compiler import build, parse
