@@ -310,7 +310,6 @@ def transaction_events(at: transaction.Slot) -> Iterator[Any]:
     yield transaction.InitProducerId(1, 60_000, *owner, new_producer_id=7)
     for version in (0, 2):
         yield transaction.AddPartitions(1, *owner, PARTITIONS, version)
-        yield transaction.AddOffsets(1, *owner, ("__consumer_offsets", 0), version)
         for committed in (True, False):
             yield transaction.EndTxn(1, *owner, committed, version, 8)
     yield transaction.VerifyPartitions(1, *owner, PARTITIONS)

@@ -35,7 +35,6 @@ from .settings import TransactionSettings
 from .state import (
     NO_EPOCH,
     NO_PRODUCER_ID,
-    AddOffsets,
     AddPartitions,
     Allocate,
     Append,
@@ -313,8 +312,8 @@ class TransactionCoordinator:
     ) -> Response | asyncio.Future[Response]:
         """AddOffsetsToTxn: adds the partition of `__consumer_offsets` for the group."""
         partition = self._offsets_partition(group_id)
-        return self._request(
-            transactional_id, lambda token: AddOffsets(token, producer_id, producer_epoch, partition, client_version)
+        return self.add_partitions(
+            transactional_id, producer_id, producer_epoch, [partition], client_version=client_version
         )
 
     def end(

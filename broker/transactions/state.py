@@ -111,25 +111,14 @@ class InitProducerId:
 
 @frozen
 class AddPartitions:
-    """AddPartitionsToTxn, or the implicit addition by a Produce of a version 2 client."""
-
-    token: int
-    producer_id: int
-    producer_epoch: int
-    partitions: tuple[Partition, ...]
-    client_version: int = 0
-
-
-@frozen
-class AddOffsets:
-    """AddOffsetsToTxn, or the implicit addition by a TxnOffsetCommit of a version 2 client. `partition` is that of the
-    group's offsets.
+    """AddPartitionsToTxn, AddOffsetsToTxn with the partition of a group's offsets, or the implicit addition
+    by a Produce or TxnOffsetCommit of a version 2 client.
     """
 
     token: int
     producer_id: int
     producer_epoch: int
-    partition: Partition
+    partitions: tuple[Partition, ...]
     client_version: int = 0
 
 
@@ -225,7 +214,7 @@ class MarkersWritten:
     markers: WriteMarkers
 
 
-Request: TypeAlias = InitProducerId | AddPartitions | AddOffsets | VerifyPartitions | EndTxn
+Request: TypeAlias = InitProducerId | AddPartitions | VerifyPartitions | EndTxn
 
 Event: TypeAlias = Request | TimeOut | Expire | Loaded | Appended | AppendFailed | MarkersWritten
 EVENTS: tuple[type, ...] = get_args(Event)

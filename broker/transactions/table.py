@@ -33,7 +33,6 @@ from .state import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
-    AddOffsets,
     AddPartitions,
     Allocate,
     Appended,
@@ -46,7 +45,6 @@ from .state import (
     InitProducerId,
     Loaded,
     MarkersWritten,
-    Partition,
     Phase,
     Request,
     Response,
@@ -148,13 +146,13 @@ def _init_deciding(step: Step, event: InitProducerId) -> None:
 # --- AddPartitions, AddOffsets, VerifyPartitions ---------------------------------------------------------------------
 
 
-def _names_next(settled: Transaction, event: AddPartitions | AddOffsets | VerifyPartitions | EndTxn) -> bool:
+def _names_next(settled: Transaction, event: AddPartitions | VerifyPartitions | EndTxn) -> bool:
     """Whether the client already uses the next producer id, which its last EndTxn returned."""
     promised = settled.next_producer_id != NO_PRODUCER_ID and event.producer_id == settled.next_producer_id
     return promised and event.producer_epoch == 0
 
 
-def _owner_error(slot: Slot, event: AddPartitions | AddOffsets | VerifyPartitions | EndTxn) -> ErrorCode:
+def _owner_error(slot: Slot, event: AddPartitions | VerifyPartitions | EndTxn) -> ErrorCode:
     """Returns the error of a request by a producer that does not own the id (any longer)."""
     settled = slot.settled
     if settled is None:
@@ -168,7 +166,7 @@ def _owner_error(slot: Slot, event: AddPartitions | AddOffsets | VerifyPartition
     return ErrorCode.NONE
 
 
-def _check_add(step: Step, event: AddPartitions | AddOffsets) -> None:
+def _check_add(step: Step, event: AddPartitions) -> None:
     """Raises Refused unless the producer may add to the transaction. In the states dead, prepare commit and prepare
     abort it may not, and this is the whole move.
     """
@@ -190,23 +188,19 @@ def _check_undecided(slot: Slot, error: ErrorCode) -> None:
         raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
-def _added(event: AddPartitions | AddOffsets) -> tuple[Partition, ...]:
-    return event.partitions if isinstance(event, AddPartitions) else (event.partition,)
-
-
-def _add_first(step: Step, event: AddPartitions | AddOffsets) -> None:
+def _add_first(step: Step, event: AddPartitions) -> None:
     _check_add(step, event)
-    partitions = tuple(dict.fromkeys(_added(event)))
+    partitions = tuple(dict.fromkeys(event.partitions))
     begun = step.changed(
         state=ONGOING, partitions=partitions, start_ms=step.now_ms, client_version=event.client_version
     )
     step.write(begun, event.token, Response(ErrorCode.NONE))
 
 
-def _add_more(step: Step, event: AddPartitions | AddOffsets) -> None:
+def _add_more(step: Step, event: AddPartitions) -> None:
     _check_add(step, event)
     before = step.settled.partitions
-    partitions = tuple(dict.fromkeys(before + _added(event)))
+    partitions = tuple(dict.fromkeys(before + event.partitions))
     if partitions == before:
         step.reply(event.token, Response(ErrorCode.NONE))
         return
@@ -416,7 +410,6 @@ _MOVES: dict[type, Sequence[Callable[[Step, Any], None]]] = {
     # state: dead, empty, ongoing, prepare commit, prepare abort, complete commit, complete abort
     InitProducerId: (_init_dead, _init_idle, _init_ongoing, _init_deciding, _init_deciding, _init_idle, _init_idle),
     AddPartitions: (_check_add, _add_first, _add_more, _check_add, _check_add, _add_first, _add_first),
-    AddOffsets: (_check_add, _add_first, _add_more, _check_add, _check_add, _add_first, _add_first),
     VerifyPartitions: (_verify,) * len(STATES),
     EndTxn: (_end_dead, _end_empty, _end_ongoing, _end_deciding, _end_deciding, _end_complete, _end_complete),
     TimeOut: (_nothing, _nothing, _time_out, _complete_at_last, _complete_at_last, _nothing, _nothing),

@@ -18,7 +18,6 @@ from ottla.broker.transactions.moves import PREPARE_ABORT, PREPARE_COMMIT
 from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.state import (
     MAX_EPOCH,
-    AddOffsets,
     AddPartitions,
     Allocate,
     Append,
@@ -263,8 +262,8 @@ class Lives(RuleBasedStateMachine):
     @rule(who=CLIENTS, new=st.sampled_from([True, True, False]), quick=GOES_ON)
     def add_offsets(self, who: int, new: bool, quick: int) -> None:
         client = self.clients[who]
-        partition = ("__consumer_offsets", 0)
-        event = AddOffsets(0, client.producer_id, client.producer_epoch, partition, self.version_of(new))
+        partitions = (("__consumer_offsets", 0),)
+        event = AddPartitions(0, client.producer_id, client.producer_epoch, partitions, self.version_of(new))
         self.send(client, event, quick, False)
 
     @rule(who=CLIENTS, partitions=PARTITIONS)

@@ -11,7 +11,6 @@ from ottla.broker.transactions.records import decode, transaction_record
 from ottla.broker.transactions.settings import TransactionSettings
 from ottla.broker.transactions.state import (
     NO_TIMEOUT_MS,
-    AddOffsets,
     AddPartitions,
     Append,
     Appended,
@@ -61,7 +60,6 @@ def test_init_refuses_invalid_requests() -> None:
     for event in (
         InitProducerId(9, 60_000),
         AddPartitions(9, 7, 4, HELD),
-        AddOffsets(9, 7, 4, ("t", 0)),
         VerifyPartitions(9, 7, 4, HELD),
         EndTxn(9, 7, 4, COMMIT),
     ):
@@ -209,7 +207,6 @@ def test_only_the_owner_adds_and_verifies(state: TransactionState) -> None:
         for event in (
             AddPartitions(9, producer_id, epoch, HELD),
             AddPartitions(9, producer_id, epoch, HELD, 2),
-            AddOffsets(9, producer_id, epoch, ("__consumer_offsets", 1)),
             VerifyPartitions(9, producer_id, epoch, HELD),
         ):
             assert feed(slot, event) == (slot, [f"response {code}"])
@@ -218,7 +215,7 @@ def test_only_the_owner_adds_and_verifies(state: TransactionState) -> None:
 def test_partition_in_the_transaction_is_not_added_again() -> None:
     slot = slot_in(ONGOING)
     assert feed(slot, AddPartitions(9, 7, 4, HELD[::-1])) == (slot, ["response 0"])
-    assert feed(slot, AddOffsets(9, 7, 4, HELD[0])) == (slot, ["response 0"])
+    assert feed(slot, AddPartitions(9, 7, 4, HELD[:1])) == (slot, ["response 0"])
     after, _ = feed(slot, AddPartitions(9, 7, 4, (("u", 0), HELD[0], ("u", 0)), 2))
     assert after.writing is not None
     assert after.writing.written == transaction(
@@ -228,7 +225,7 @@ def test_partition_in_the_transaction_is_not_added_again() -> None:
 
 @pytest.mark.parametrize("state", IDLE)
 def test_a_transaction_starts_with_its_first_partition(state: TransactionState) -> None:
-    after, _ = feed(slot_in(state), AddOffsets(9, 7, 4, ("u", 0)))
+    after, _ = feed(slot_in(state), AddPartitions(9, 7, 4, (("u", 0),)))
     assert after.writing is not None
     assert after.writing.written == transaction(ONGOING, partitions=(("u", 0),), start_ms=NOW, last_update_ms=NOW)
 
@@ -246,20 +243,19 @@ def test_requests_during_a_pending_change_are_refused(state: TransactionState, p
     if state is not DEAD:
         for event in (
             AddPartitions(9, 7, 4, (("t", 2),)),
-            AddOffsets(9, 7, 4, ("t", 2)),
             EndTxn(9, 7, 4, COMMIT),
             EndTxn(9, 7, 4, ABORT),
             # An epoch ahead of or after the settled one: whether it is fenced is known only after the change.
             *(AddPartitions(9, 7, epoch, (("t", 2),), version) for epoch in (3, 4, 5) for version in (0, 2)),
-            *(AddOffsets(9, 6, epoch, ("t", 2), version) for epoch in (3, 4, 5) for version in (0, 2)),
+            *(AddPartitions(9, 6, epoch, (("t", 2),), version) for epoch in (3, 4, 5) for version in (0, 2)),
             *(EndTxn(9, 7, epoch, committed, 2) for epoch in (3, 4, 5) for committed in (COMMIT, ABORT)),
         ):
             assert feed(slot, event) == (slot, ["response 51"]), event
         assert feed(slot, EndTxn(9, 6, 4, COMMIT))[1] == ["response 49"]
         # Before 4.0 it is known at once.
         assert feed(slot, AddPartitions(9, 7, 3, (("t", 2),)), OLD_SERVER)[1] == ["response 90"]
-        assert feed(slot, AddOffsets(9, 6, 4, ("t", 2)), OLD_SERVER)[1] == ["response 49"]
-        assert feed(slot, AddOffsets(9, 7, 4, ("t", 2)), OLD_SERVER)[1] == ["response 51"]
+        assert feed(slot, AddPartitions(9, 6, 4, (("t", 2),)), OLD_SERVER)[1] == ["response 49"]
+        assert feed(slot, AddPartitions(9, 7, 4, (("t", 2),)), OLD_SERVER)[1] == ["response 51"]
     assert feed(slot, InitProducerId(9, 60_000, 6, 1)) == (slot, ["response 51"])
     for event in (Expire(), Loaded()):
         assert feed(slot, event) == (slot, [])

@@ -10,7 +10,6 @@ import pytest
 from ottla.broker.transactions.moves import STATES
 from ottla.broker.transactions.state import (
     EVENTS,
-    AddOffsets,
     AddPartitions,
     Appended,
     AppendFailed,
@@ -61,7 +60,6 @@ def cell(state: TransactionState, kind: type) -> tuple[Slot, Event]:
     event = {
         InitProducerId: InitProducerId(9, 60_000, new_producer_id=8),
         AddPartitions: AddPartitions(9, 7, 4, (("t", 2),)),
-        AddOffsets: AddOffsets(9, 7, 4, ("__consumer_offsets", 0)),
         VerifyPartitions: VerifyPartitions(9, 7, 4, (("t", 1), ("t", 2))),
         EndTxn: EndTxn(9, 7, 4, True, 2),
         TimeOut: TimeOut(),
@@ -90,13 +88,6 @@ EXPECTED: dict[tuple[TransactionState, type], tuple[TransactionState, list[str]]
     (P_ABORT, AddPartitions): (P_ABORT, ["response 51"]),
     (C_COMMIT, AddPartitions): (C_COMMIT, ["write Ongoing 7/4"]),
     (C_ABORT, AddPartitions): (C_ABORT, ["write Ongoing 7/4"]),
-    (DEAD, AddOffsets): (DEAD, ["response 49"]),
-    (EMPTY, AddOffsets): (EMPTY, ["write Ongoing 7/4"]),
-    (ONGOING, AddOffsets): (ONGOING, ["write Ongoing 7/4"]),
-    (P_COMMIT, AddOffsets): (P_COMMIT, ["response 51"]),
-    (P_ABORT, AddOffsets): (P_ABORT, ["response 51"]),
-    (C_COMMIT, AddOffsets): (C_COMMIT, ["write Ongoing 7/4"]),
-    (C_ABORT, AddOffsets): (C_ABORT, ["write Ongoing 7/4"]),
     (DEAD, VerifyPartitions): (DEAD, ["response 49"]),
     (EMPTY, VerifyPartitions): (EMPTY, ["response 0 -t1 -t2"]),
     (ONGOING, VerifyPartitions): (ONGOING, ["response 0 -t2"]),
