@@ -26,28 +26,24 @@ def stored_entries(log: PartitionLog) -> Iterator[LogEntry]:
     """Yields every record and every end of a transaction in the log, oldest first, from any record format. Raises
     StorageError.
     """
+    start = log.log_start_offset
     try:
-        yield from _entries(log)
+        for data, position, header in appended_batches(log):
+            if header.is_control:
+                marker = read_marker(data, position, header)
+                if marker is not None:
+                    yield TransactionEnd(header.producer_id, marker.kind == COMMIT)
+                continue
+            for record in formats.records(data, position):
+                if record.offset < start:
+                    continue
+                key = record.key or b""
+                if header.is_transactional:
+                    yield TransactionalRecord(header.producer_id, key, record.value)
+                else:
+                    yield key, record.value
     except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
         raise StorageError(f"{log.topic}-{log.partition}: {error}") from error
-
-
-def _entries(log: PartitionLog) -> Iterator[LogEntry]:
-    start = log.log_start_offset
-    for data, position, header in appended_batches(log):
-        if header.is_control:
-            marker = read_marker(data, position, header)
-            if marker is not None:
-                yield TransactionEnd(header.producer_id, marker.kind == COMMIT)
-            continue
-        for record in formats.records(data, position):
-            if record.offset < start:
-                continue
-            key = record.key or b""
-            if header.is_transactional:
-                yield TransactionalRecord(header.producer_id, key, record.value)
-            else:
-                yield key, record.value
 
 
 def load_groups(

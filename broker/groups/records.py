@@ -9,7 +9,6 @@ versions.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import TypeAlias
 
 from ...protocol.compiler import build, parse
@@ -160,7 +159,20 @@ def _committed(value: bytes) -> CommittedOffset:
 
 def _group(group_id: str, value: bytes) -> Group:
     read = parse(GroupMetadataValue, value_version(value, "group record", NEWEST_VALUE_VERSION), value[2:])
-    members = _members(read.protocol, read.members)
+    members = {
+        member.member_id: Member(
+            member_id=member.member_id,
+            instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            # Version 0 has no rebalance timeout: the session timeout served as both.
+            rebalance_timeout_ms=member.session_timeout if member.rebalance_timeout == -1 else member.rebalance_timeout,
+            session_timeout_ms=member.session_timeout,
+            protocols=((read.protocol or "", bytes(member.subscription)),),
+            assignment=bytes(member.assignment),
+        )
+        for member in read.members
+    }
     return Group(
         group_id,
         state=GroupState.STABLE if members else GroupState.EMPTY,
@@ -171,20 +183,3 @@ def _group(group_id: str, value: bytes) -> Group:
         members=members,
         state_changed_ms=read.current_state_timestamp,
     )
-
-
-def _members(protocol_name: str | None, read: Sequence[MemberMetadata]) -> dict[str, Member]:
-    return {
-        member.member_id: Member(
-            member_id=member.member_id,
-            instance_id=member.group_instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            # Version 0 has no rebalance timeout: the session timeout served as both.
-            rebalance_timeout_ms=member.session_timeout if member.rebalance_timeout == -1 else member.rebalance_timeout,
-            session_timeout_ms=member.session_timeout,
-            protocols=((protocol_name or "", bytes(member.subscription)),),
-            assignment=bytes(member.assignment),
-        )
-        for member in read
-    }

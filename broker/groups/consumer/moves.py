@@ -21,7 +21,19 @@ from .assignors import ASSIGNORS, UNIFORM, Spec, Subscription
 from .conversion import downgraded, downgrades
 from .events import TIMERS, BecomeClassic, Settings
 from .reconciliation import Goal, Owned, reconciled
-from .state import NOTHING, UNASSIGNED, Current, Group, Info, Member, RegexSet, StoredTopics, Subscribers, TopicsSet
+from .state import (
+    NOTHING,
+    UNASSIGNED,
+    Current,
+    Group,
+    Info,
+    Member,
+    RegexSet,
+    StoredTopics,
+    TopicsSet,
+    count,
+    count_topic,
+)
 
 
 class Subscriptions:
@@ -29,18 +41,16 @@ class Subscriptions:
 
     def __init__(self, group: Group) -> None:
         self.members = len(group.members)
-        self.regexes = Counter(group.regexes)
+        self.regexes = dict(group.regexes)
         self.topics = dict(group.subscribers)
         self._group = group
 
     def count(self, info: Info, by: int) -> None:
         """Counts the subscriptions of a member, or with -1 no longer."""
         for topic in info.topics:
-            self._count(topic, by, 0)
+            count_topic(self.topics, topic, by, 0)
         if info.regex:
-            self.regexes[info.regex] += by
-            if not self.regexes[info.regex]:
-                del self.regexes[info.regex]
+            count(self.regexes, info.regex, by)
 
     def drop_unused_regexes(self) -> list[str]:
         """Stops counting the topics of regular expressions without subscribers, and returns these."""
@@ -48,7 +58,7 @@ class Subscriptions:
         for regex in unused:
             resolved = self._group.resolved.get(regex)
             for topic in resolved.topics if resolved is not None else ():
-                self._count(topic, 0, -1)
+                count_topic(self.topics, topic, 0, -1)
         return unused
 
     def resolve(self, regex: str, topics: Set[str]) -> bool:
@@ -56,18 +66,10 @@ class Subscriptions:
         old = self._group.resolved.get(regex)
         before: Set[str] = old.topics if old is not None else frozenset()
         for topic in before:
-            self._count(topic, 0, -1)
+            count_topic(self.topics, topic, 0, -1)
         for topic in topics:
-            self._count(topic, 0, 1)
+            count_topic(self.topics, topic, 0, 1)
         return before != topics
-
-    def _count(self, topic: str, by_name: int, by_regex: int) -> None:
-        there = self.topics.get(topic, Subscribers())
-        after = Subscribers(there.by_name + by_name, there.by_regex + by_regex)
-        if after.by_name or after.by_regex:
-            self.topics[topic] = after
-        else:
-            self.topics.pop(topic, None)
 
     @property
     def are_homogeneous(self) -> bool:

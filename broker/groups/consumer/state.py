@@ -182,7 +182,7 @@ class Group(AssignedGroup[Info, Current, Partitions]):
         if member is None:
             return
         for topic in member.info.topics:
-            self._count_topic(topic, by, 0)
+            count_topic(self.subscribers, topic, by, 0)
         if member.info.regex:
             count(self.regexes, member.info.regex, by)
         if member.info.assignor is not None:
@@ -192,22 +192,14 @@ class Group(AssignedGroup[Info, Current, Partitions]):
             for name, _ in member.info.classic.protocols:
                 count(self.classic_protocols, name, by)
 
-    def _count_topic(self, topic: str, by_name: int, by_regex: int) -> None:
-        before = self.subscribers.get(topic, Subscribers())
-        after = Subscribers(before.by_name + by_name, before.by_regex + by_regex)
-        if after.by_name or after.by_regex:
-            self.subscribers[topic] = after
-        else:
-            self.subscribers.pop(topic, None)
-
     def _resolve(self, regex: str, resolved: Resolved | None) -> None:
         old = self.resolved.pop(regex, None)
         for topic in old.topics if old is not None else ():
-            self._count_topic(topic, 0, -1)
+            count_topic(self.subscribers, topic, 0, -1)
         if resolved is not None:
             self.resolved[regex] = resolved
             for topic in resolved.topics:
-                self._count_topic(topic, 0, 1)
+                count_topic(self.subscribers, topic, 0, 1)
 
     def _set_target(self, member_id: str, target: Partitions | None) -> None:
         before, known = self.target.pop(member_id, NOTHING), self._target_owners
@@ -223,6 +215,16 @@ class Group(AssignedGroup[Info, Current, Partitions]):
             if not owners:
                 known.pop(topic_id, None)
         self._own(member_id, target or NOTHING, known)
+
+
+def count_topic(subscribers: dict[str, Subscribers], topic: str, by_name: int, by_regex: int) -> None:
+    """Adds to the subscribers of a topic, and removes the topic without any."""
+    before = subscribers.get(topic, Subscribers())
+    after = Subscribers(before.by_name + by_name, before.by_regex + by_regex)
+    if after.by_name or after.by_regex:
+        subscribers[topic] = after
+    else:
+        subscribers.pop(topic, None)
 
 
 def count(counts: dict[str, int], name: str, by: int) -> None:
