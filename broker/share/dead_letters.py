@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from ...protocol.errors import ErrorCode
 from ...protocol.named import NamedTuple
@@ -19,7 +19,6 @@ from ...protocol.records.batch import Record
 from ...protocol.records.errors import DecompressedTooLarge
 from ...storage.partition_log import PartitionLog
 from ..clock import Clock
-from ..config.values import Config
 from ..errors import Refused, code_of, message_of
 from ..futures import wake
 from ..logs import get_logger
@@ -53,12 +52,8 @@ class Copies(NamedTuple):
     last: int
 
 
-class Destination(Protocol):
-    """Appends batches to the partitions of dead-letter queues."""
-
-    def __call__(self, partition: Partition, data: bytearray) -> Awaitable[Any]:
-        """Appends one batch. Raises what refuses a producer's batch with acks=-1."""
-        ...
+Destination = Callable[[Partition, bytearray], Awaitable[Any]]
+"""Appends a batch to a partition of a dead-letter queue. Raises what refuses a producer's batch with acks=-1."""
 
 
 class DeadLetterQueues:
@@ -69,16 +64,13 @@ class DeadLetterQueues:
     ) -> None:
         self._topics = topics
         self._configs = configs
+        self._broker = configs.broker
         self._append = append
         self._clock = clock
         self._loop = loop
         self.records: Counter[str] = Counter()
         self.requests: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
-
-    @property
-    def _broker(self) -> Config:
-        return self._configs.broker
 
     async def write(self, group_id: str, source: Partition, letters: DeadLetters) -> None:
         """Writes records to the queue of a group, or logs why it cannot."""
@@ -103,7 +95,7 @@ class DeadLetterQueues:
             partition = await self._partition(group_id, source.index)
             budget = self._topics.named(partition.topic).config["max.message.bytes"]
             copies = self._copies(group_id, source, first, last, budget)
-            data, first = _batch(group_id, source, letters, copies, (first, budget), self._clock.now_ms())
+            data, first = _batch(group_id, source, letters, copies, first, budget, self._clock.now_ms())
             self.requests[group_id] += 1
             try:
                 await self._append(partition, data)
@@ -175,10 +167,6 @@ class DeadLetterQueues:
         return Copies({}, last)
 
 
-Round = tuple[int, int]
-"""The first offset of a batch, and its size limit."""
-
-
 def copied(log: PartitionLog, first: int, last: int, budget: int) -> Copies:
     """Reads the records between two offsets, as many as take at most `budget` bytes. A batch that takes more when it is
     decompressed has none to copy, and neither has an offset that compaction has removed. Raises StorageError,
@@ -212,10 +200,9 @@ def copied(log: PartitionLog, first: int, last: int, budget: int) -> Copies:
 
 
 def _batch(
-    group_id: str, source: Partition, letters: DeadLetters, copies: Copies, at: Round, now_ms: int
+    group_id: str, source: Partition, letters: DeadLetters, copies: Copies, first: int, limit: int, now_ms: int
 ) -> tuple[bytearray, int]:
     """Returns a batch of records for the queue within the size limit, at least one, and the offset after them."""
-    first, limit = at
     end = max(first, min(letters.last, copies.last))
     size, records = batch.HEADER_BYTES, list[Record]()
     for offset in range(first, end + 1):

@@ -33,6 +33,7 @@ from .values import (
     RecordState,
     StateBatch,
     StoredState,
+    joined,
 )
 
 BATCH_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
@@ -152,17 +153,13 @@ class SharePartition:
 
     def records(self) -> list[InFlight]:
         """Returns the offsets in flight from the start offset on, in order; those with equal states in one range."""
-        found: list[InFlight] = []
-        for batch in self._batches:
-            for first, last, held in batch.parts():
-                if last < self.start_offset:
-                    continue
-                values = held.state, held.count, held.ended, held.member, held.deadline_ms
-                if found and found[-1].last + 1 == first and found[-1][2:] == values:
-                    found[-1] = found[-1]._replace(last=last)
-                else:
-                    found.append(InFlight(max(first, self.start_offset), last, *values))
-        return found
+        start = self.start_offset
+        return joined(
+            InFlight(max(first, start), last, held.state, held.count, held.ended, held.member, held.deadline_ms)
+            for batch in self._batches
+            for first, last, held in batch.parts()
+            if last >= start
+        )
 
     def next_fetch_offset(self) -> int:
         """Returns the offset from which the group reads next: the first available one, or the one after the end."""
@@ -571,7 +568,7 @@ class _Acquiring:
             taken.append(Acquired(offset, offset, held.count))
             if len(taken) in most or (isolates and held.count == limit):
                 break
-        for first, last, count in _merged(taken):
+        for first, last, count in joined(taken):
             self._add(first, last, count)
         return bool(taken)
 
@@ -651,17 +648,6 @@ def _check_owner(held: Held, member: str) -> None:
         raise _wrong_state("The batch cannot be acknowledged. The batch is not in the acquired state.")
     if held.member != member:
         raise _wrong_state("Member is not the owner of batch record")
-
-
-def _merged(offsets: Iterable[Acquired]) -> list[Acquired]:
-    """Joins adjacent ranges with the same delivery count."""
-    merged: list[Acquired] = []
-    for first, last, count in offsets:
-        if merged and merged[-1].last == first - 1 and merged[-1].delivery_count == count:
-            merged[-1] = merged[-1]._replace(last=last)
-        else:
-            merged.append(Acquired(first, last, count))
-    return merged
 
 
 def _aborted_batches(fetched: Fetched) -> list[FetchedBatch]:

@@ -29,7 +29,16 @@ from .in_flight import Transition
 from .settings import BY_DURATION, ShareConfigs, reset_duration_ms
 from .share_partition import Acquisition, Fetched, SharePartition
 from .state_coordinator import StateWrite, Submitted
-from .values import Acknowledgement, AcknowledgeType, Acquired, DeadLetters, RecordState, StateBatch, StoredState
+from .values import (
+    Acknowledgement,
+    AcknowledgeType,
+    Acquired,
+    DeadLetters,
+    RecordState,
+    StateBatch,
+    StoredState,
+    joined,
+)
 
 Outcome = Refused | None
 """The result of an acknowledgement or release: an error, or None."""
@@ -37,17 +46,22 @@ Outcome = Refused | None
 WriteDeadLetters = Callable[[str, Partition, DeadLetters], Awaitable[None]]
 """Writes records of a partition to the dead-letter queue of a group, or logs why it cannot."""
 
-_UNAVAILABLE = (
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-)
-_FENCED = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
-_PASSED_ON = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_FOR_CLIENTS = {
+    ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+"""The errors for clients of errors of the share coordinator; of others UNKNOWN_SERVER_ERROR."""
 # Errors after which a share partition is created again from stored state.
-_DROPPED_AFTER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, *_PASSED_ON)
-
-
+_DROPPED_AFTER = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
 _PERCENT = tuple(range(0, 101, 10))
 
 
@@ -374,7 +388,7 @@ class SharePartitions:
     def _bury(self, led: Led, letters: Sequence[DeadLetters]) -> None:
         """Begins to write records to the dead-letter queue. They are archived after that, also if it fails."""
         if letters:
-            task = self._loop.create_task(self._buried(led, _joined(letters)))
+            task = self._loop.create_task(self._buried(led, joined(letters)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -399,17 +413,6 @@ class SharePartitions:
                 led.timer.cancel()
 
 
-def _joined(letters: Iterable[DeadLetters]) -> list[DeadLetters]:
-    """Joins adjacent offsets that are there for the same reason."""
-    joined: list[DeadLetters] = []
-    for one in letters:
-        if joined and joined[-1].last + 1 == one.first and joined[-1][2:] == one[2:]:
-            joined[-1] = joined[-1]._replace(last=one.last)
-        else:
-            joined.append(one)
-    return joined
-
-
 def _is_current(led: Led) -> bool:
     """Whether its partition is still led by the same node in the same epoch."""
     partition, leader, leader_epoch = led.identity
@@ -422,12 +425,4 @@ def _code(error: BaseException) -> ErrorCode:
 
 
 def _for_client(refused: Refused) -> Refused:
-    """The error for clients of an error of the share coordinator."""
-    code = refused.code
-    if code in _UNAVAILABLE:
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    elif code in _FENCED:
-        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    elif code not in _PASSED_ON:
-        code = ErrorCode.UNKNOWN_SERVER_ERROR
-    return Refused(code, refused.message)
+    return Refused(_FOR_CLIENTS.get(refused.code, ErrorCode.UNKNOWN_SERVER_ERROR), refused.message)

@@ -13,7 +13,7 @@ import binascii
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ...protocol.errors import ErrorCode
 from ...protocol.frozen import frozen
@@ -39,12 +39,10 @@ READ_UNINITIALIZED = "Read operation on uninitialized share partition not allowe
 NEGATIVE_PARTITION = "The partition id cannot be a negative number."
 
 
-class AppendRecords(Protocol):
-    """Writes records to a partition of `__share_group_state`. An exception, also of a future, means that they may be
-    lost.
-    """
-
-    def __call__(self, partition_index: int, records: list[records.Record], now_ms: int, /) -> Submitted: ...
+AppendRecords = Callable[[int, list[records.Record], int], Submitted]
+"""Writes records to a partition of `__share_group_state`: its index, the records, the time in ms. An exception, also of
+a future, means that they may be lost.
+"""
 
 
 @frozen

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum, IntEnum
+from typing import TypeVar
 
 from ...protocol.named import NamedTuple
 
@@ -111,3 +112,19 @@ class FetchedBatch(NamedTuple):
     is_control: bool
     is_abort: bool
     """Whether it is the marker of an aborted transaction."""
+
+
+R = TypeVar("R", Acquired, InFlight, DeadLetters)
+
+
+def joined(ranges: Iterable[R]) -> list[R]:
+    """Joins adjacent ranges of offsets that have equal values otherwise."""
+    firsts: list[R] = []
+    lasts: list[int] = []
+    for one in ranges:
+        if firsts and lasts[-1] + 1 == one.first and firsts[-1][2:] == one[2:]:
+            lasts[-1] = one.last
+        else:
+            firsts.append(one)
+            lasts.append(one.last)
+    return [one if one.last == last else one._replace(last=last) for one, last in zip(firsts, lasts, strict=True)]
