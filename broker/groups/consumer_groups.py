@@ -1,7 +1,5 @@
-"""Runs the groups of the consumer protocol (KIP-848): carries out what `consumer.machine` decides.
-
-The changes of a decision are appended to the log in one batch before they take effect. All methods run on the event
-loop and return without waiting.
+"""Runs the groups of the consumer protocol (KIP-848): carries out what `consumer.machine` decides. All methods run on
+the event loop and return without waiting.
 """
 
 from __future__ import annotations

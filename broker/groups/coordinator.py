@@ -1,9 +1,9 @@
 """The group coordinator: runs the state machine of the classic protocol with timers, delayed requests and the log.
 
-Owns the offsets of all groups, and what requests about groups of any kind have in common; `consumer_groups`,
-`share_groups` and `streams_groups` run the groups of these kinds. Uses no sockets, topics or files: these are
-arguments. All methods run on the event loop and return without waiting, except `join` and `sync`, which may await a
-future. State is appended to the log before it takes effect in memory.
+Owns the offsets of all groups, and what requests about groups of any kind have in common; `consumer_groups` and
+`share_groups` run the groups of these kinds, `StreamsGroups` those of streams applications. Uses no sockets, topics or
+files: these are arguments. All methods run on the event loop and return without waiting, except `join` and `sync`,
+which may await a future. State is appended to the log before it takes effect in memory.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from ...protocol.errors import ErrorCode
+from ...protocol.named import NamedTuple
 from ...storage.format.partition_metadata import encode_id
 from ..clock import Clock, Timer
 from ..errors import code_of
@@ -45,11 +46,12 @@ from .classic.state import (
     Sync,
     SyncReply,
 )
+from .classic.subscription import subscribed_topics
 from .common_events import CancelTimer, StartTimer
+from .common_state import GroupState
 from .consumer.events import Caller
 from .consumer.state import Group as ConsumerGroup
 from .consumer_groups import ConsumerGroups
-from .listing import ListedGroup, listed
 from .loading import load_groups
 from .member_commits import MEMBERS_IN_TRANSACTIONS_SINCE, commit_error, fetch_error
 from .offsets import CommittedOffset, FetchedOffset, Offsets, OpenTransactions, Partition
@@ -63,27 +65,42 @@ from .registry import (
     expiry,
     group_tombstones,
     offset_tombstones,
-    subscription_of,
 )
 from .runner import GroupRunner
 from .settings import COMMIT_WRITE_ERRORS, WRITE_ERRORS, CoordinatorSettings
 from .share.events import OffsetsReply
 from .share.state import Group as ShareGroup
 from .share_groups import ShareGroups
+from .streams import machine as streams_machine
+from .streams.events import HeartbeatReply as StreamsHeartbeatReply
+from .streams.records import FORMS as STREAMS_FORMS
 from .streams.state import Group as StreamsGroup
-from .streams_groups import StreamsGroups
 from .topics import TopicLookup
 
 UNKNOWN_GROUP_SINCE = 9
 """The version of OffsetCommit from which on a member of an unknown group gets GROUP_ID_NOT_FOUND."""
 
 
-def _no_configs(group_id: str) -> Mapping[str, str]:
-    return {}
+class StreamsGroups(GroupRunner):
+    """The streams groups in a registry (KIP-1071)."""
+
+    group_class = StreamsGroup
+    forms = STREAMS_FORMS
+    decide = staticmethod(streams_machine.decide)
+    refused = staticmethod(streams_machine.refused)
+    reply_class = StreamsHeartbeatReply
+
+    def _converted(self, entry: Entry, classic: Group) -> list[Any] | None:
+        return [] if entry.is_empty else None
 
 
-def _any_topic(name: str, caller: Caller) -> bool:
-    return True
+class ListedGroup(NamedTuple):
+    """A group in the response to ListGroups."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
 
 
 class GroupCoordinator:
@@ -113,9 +130,9 @@ class GroupCoordinator:
             error_code=error_code,
         )
         self.topics = topics
-        self.configs: Callable[[str], Mapping[str, str]] = _no_configs
+        self.configs: Callable[[str], Mapping[str, str]] = lambda group_id: {}
         """Returns the configs of a group by its id."""
-        self.may_describe: Callable[[str, Caller], bool] = _any_topic
+        self.may_describe: Callable[[str, Caller], bool] = lambda name, caller: True
         """Whether a member may describe a topic that matches a regular expression."""
         self._consumer_groups = ConsumerGroups(
             self._registry,
@@ -516,7 +533,8 @@ class GroupCoordinator:
         if not entry.is_empty:
             if entry.group.protocol_type not in (CONSUMER_PROTOCOL_TYPE, StreamsGroup.kind):
                 return ErrorCode.NON_EMPTY_GROUP, {}
-            topics = subscription_of(entry.group)
+            group = entry.group
+            topics = subscribed_topics(group) if isinstance(group, Group) else group.subscribed_topics
             for partition in results:
                 if topics is None or partition[0] in topics:
                     results[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
@@ -581,8 +599,15 @@ class GroupCoordinator:
         """ListGroups. Filters ignore case; an empty filter accepts all groups."""
         if not self._registry.is_active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
-        led = (entry.group for group_id, entry in self._entries.items() if self._is_led(group_id))
-        groups = listed(led, states, types)
+        wanted_states = {state.strip().lower() for state in states}
+        wanted_types = {wanted.lower() for wanted in types}
+        groups = [
+            ListedGroup(group.group_id, group.protocol_type or "", group.state.value, group.kind)
+            for group in (entry.group for entry in self._entries.values())
+            if self._is_led(group.group_id)
+            and (not wanted_states or _filtered_by(group) in wanted_states)
+            and (not wanted_types or group.kind in wanted_types)
+        ]
         loading = Readiness.LOADING in self._registry.readiness.values()
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NONE, groups
 
@@ -687,6 +712,11 @@ class GroupCoordinator:
         if code is not ErrorCode.NONE:
             return PersistFailed(write, WRITE_ERRORS.get(code, code))
         return Persisted(write)
+
+
+def _filtered_by(group: AnyGroup) -> str:
+    """Returns the name of a group's state in filters, which for NotReady is not that of the response."""
+    return "not_ready" if group.state is GroupState.NOT_READY else group.state.value.lower()
 
 
 def _base64(text: str) -> str:

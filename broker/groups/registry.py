@@ -1,8 +1,8 @@
 """The groups of a broker, of all kinds: a group id has one kind at a time.
 
 Owns their entries with offsets and timers, the delayed responses, which partitions of `__consumer_offsets` are served,
-and appending to them. Decides nothing: `coordinator` runs the classic groups, `consumer_groups` those of the consumer
-protocol, `share_groups` and `streams_groups` those of their kinds.
+and appending to them. Decides nothing: `coordinator` runs the classic and the streams groups, `consumer_groups` those
+of the consumer protocol, `share_groups` the share groups.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from ...protocol.errors import ErrorCode
 from ..clock import Clock, Timer
@@ -30,18 +30,12 @@ from .topics import TopicLookup
 AnyGroup: TypeAlias = ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup
 
 
-class Append(Protocol):
-    """Writes records to a partition of `__consumer_offsets`; any exception means that nothing was written."""
-
-    def __call__(self, partition_index: int, records: list[records.Record], now_ms: int, /) -> Any: ...
-
-
-class AppendTransactional(Protocol):
-    """Writes records as part of a producer's transaction; otherwise like `Append`."""
-
-    def __call__(
-        self, partition_index: int, records: list[records.Record], now_ms: int, producer_id: int, producer_epoch: int, /
-    ) -> Any: ...
+Append: TypeAlias = Callable[[int, list[records.Record], int], Any]
+"""Writes records to a partition of `__consumer_offsets`: its index, the records, the time in ms. Any exception means
+that nothing was written.
+"""
+AppendTransactional: TypeAlias = Callable[[int, list[records.Record], int, int, int], Any]
+"""Writes records as part of the transaction of a producer id and epoch; otherwise like `Append`."""
 
 
 class Readiness(Enum):
@@ -209,8 +203,3 @@ def group_tombstones(entry: Entry, settings: CoordinatorSettings) -> list[record
     generation_id = entry.group.generation_id if isinstance(entry.group, ClassicGroup) else 0
     has_record = generation_id > 0 or not settings.old_group_coordinator
     return [records.group_tombstone(entry.group.group_id)] if has_record else []
-
-
-def subscription_of(group: AnyGroup) -> frozenset[str] | None:
-    """Returns the topics that the members subscribe to; None if a subscription cannot be read."""
-    return subscribed_topics(group) if isinstance(group, ClassicGroup) else group.subscribed_topics

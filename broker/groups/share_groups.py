@@ -1,7 +1,7 @@
 """Runs the share groups (KIP-932): carries out what `share.machine` decides.
 
-The changes of a decision are appended to the log in one batch before they take effect. The state of share partitions is
-initialized and deleted by the share coordinator; the outcome is one more event of the group.
+The state of share partitions is initialized and deleted by the share coordinator; the outcome is one more event of the
+group.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ShareGroups(GroupRunner):
         super().__init__(registry, configs)
         self.state: ShareState | None = None
         """None where no state is stored."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Errors]] = set()
 
     # --- requests ------------------------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class ShareGroups(GroupRunner):
         if entry is None:
             return OffsetsReply(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         if not isinstance(entry.group, Group):
-            return OffsetsReply(ErrorCode.GROUP_ID_NOT_FOUND, _no_share_group(group_id))
+            return OffsetsReply(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
         return entry
 
     # --- running the machine -------------------------------------------------------------------------------------
@@ -147,12 +147,9 @@ class ShareGroups(GroupRunner):
     def _begin(self, entry: Entry, work: list[StateWork]) -> None:
         """Begins work of the share coordinator that no response waits for."""
         if work:
-            task = asyncio.get_running_loop().create_task(self._without_outcome(entry, work))
+            task = asyncio.get_running_loop().create_task(self._done(entry, work))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-
-    async def _without_outcome(self, entry: Entry, work: list[StateWork]) -> None:
-        await self._done(entry, work)
 
     async def _done(self, entry: Entry, work: list[StateWork]) -> Errors:
         """Carries out the work, feeds its outcome, and returns it."""
@@ -178,10 +175,6 @@ class ShareGroups(GroupRunner):
     def _feed_if_there(self, entry: Entry, event: Event) -> None:
         if self._registry.is_active and self._registry.entries.get(entry.group.group_id) is entry:
             self.feed(entry, event)
-
-
-def _no_share_group(group_id: str) -> str:
-    return f"Group {group_id} is not a share group."
 
 
 async def _stored(write: Callable[..., Any] | None, *arguments: Any) -> ErrorCode:

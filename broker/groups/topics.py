@@ -19,18 +19,6 @@ class TopicShape(NamedTuple):
     racks: tuple[tuple[str, ...], ...] = ()
 
 
-def _no_shape(name: str) -> TopicShape | None:
-    return None
-
-
-def _no_names() -> Iterable[str]:
-    return ()
-
-
-def _unchanged() -> int:
-    return 0
-
-
 @frozen
 class TopicLookup:
     """Topic lookups for groups; topic ids are 16 bytes.
@@ -42,10 +30,10 @@ class TopicLookup:
     has_partition: Callable[[str, int], bool]
     name_of: Callable[[bytes], str | None]
     id_of: Callable[[str], bytes | None]
-    shape_of: Callable[[str], TopicShape | None] = _no_shape
-    names: Callable[[], Iterable[str]] = _no_names
-    version: Callable[[], int] = _unchanged
-    created_version: Callable[[], int] = _unchanged
+    shape_of: Callable[[str], TopicShape | None] = lambda name: None
+    names: Callable[[], Iterable[str]] = tuple
+    version: Callable[[], int] = int
+    created_version: Callable[[], int] = int
 
     def shapes_of(self, names: Iterable[str]) -> list[TopicShape]:
         """Returns the shapes of those of these topics that exist."""

@@ -24,10 +24,14 @@ from ..common_events import (
 )
 from ..common_machine import decided, delete, expired, leave, loaded, nothing, revocation_overdue
 from ..common_state import JOIN, GroupState
-from .events import DelayOver, Event, Heartbeat, HeartbeatReply, Settings
+from .events import RACK_TAGS, DelayOver, Event, Heartbeat, HeartbeatReply, Settings, StatusText
 from .moves import Step, check_room
 from .state import EndpointEpochSet, Group, Info, Member, ShutdownRequested
-from .statuses import statuses_of
+from .topology import Configured
+from .values import Status
+
+TAGS_SINCE = 1
+"""The version of StreamsGroupHeartbeat from which on missing client tags are reported."""
 
 
 def refused(event: Event, code: ErrorCode, message: str | None = None) -> Decision[Any, Any]:
@@ -79,7 +83,7 @@ def _heartbeat(step: Step, event: Heartbeat) -> None:
             settings.heartbeat_interval_ms,
             settings.task_offset_interval_ms if settings.has_static_members else 0,
             settings.acceptable_recovery_lag if settings.has_static_members else -1,
-            statuses_of(step, event, after, configured, delay),
+            _statuses(step, event, after, configured, delay),
             after.current.assigned.tasks if is_joining or has_moved else None,
             # As in Kafka, a group that has just been made does not keep what has no record.
             endpoint_epoch if group.is_stored else 0,
@@ -129,6 +133,38 @@ def _endpoint_epoch(step: Step, before: Member, after: Member, *, has_moved: boo
     if is_new:
         step.changes.append(EndpointEpochSet(epoch))
     return epoch
+
+
+def _statuses(
+    step: Step, event: Heartbeat, member: Member, configured: Configured, delay: str | None
+) -> tuple[StatusText, ...]:
+    """Returns the statuses of a heartbeat, in Kafka's order. `delay` is why no assignment was computed, or None."""
+    found: list[StatusText] = []
+    topology, sent = step.group.topology, member.info.topology_epoch
+    if topology is not None and sent < topology.epoch:
+        follows = "is behind the group's topology epoch"  # words: quoted
+        text = f"The member's topology epoch {sent} {follows} {topology.epoch}."
+        found.append(StatusText(Status.STALE_TOPOLOGY, text))
+    if delay is not None:
+        found.append(StatusText(Status.ASSIGNMENT_DELAYED, delay))
+    if configured.problem is not None:
+        found.append(StatusText(configured.problem.status, configured.problem.text))
+    shutdown_by = step.group.shutdown_by or (event.member_id if event.shuts_down else None)
+    if shutdown_by is not None:
+        text = (
+            f"Streams group member {shutdown_by} encountered a fatal error and requested a shutdown for the entire "
+            "application."
+        )
+        found.append(StatusText(Status.SHUTDOWN_APPLICATION, text))
+    required = step.settings.assignment_configs.get(RACK_TAGS, "").split(",")
+    missing = [tag for tag in required if tag and tag not in member.info.tags]
+    if missing and event.api_version >= TAGS_SINCE:
+        text = (
+            f"Missing required client tags for rack-aware standby assignment: [{', '.join(missing)}]. Configure them "
+            "via 'client.tag.<tagKey>' in your Streams config."
+        )
+        found.append(StatusText(Status.MISSING_CLIENT_TAGS, text))
+    return tuple(found)
 
 
 def _leave(step: Step, event: MemberLeave) -> None:

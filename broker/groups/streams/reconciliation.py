@@ -8,25 +8,15 @@ become free. Rules: Kafka 4.3's and 4.4's `CurrentAssignmentBuilder`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from ....protocol.named import NamedTuple
 from ..common_state import MemberState
-from .state import HOLDS_NOTHING, Current, HeldTasks, Member, Task, each, grouped
+from .state import HOLDS_NOTHING, Current, Group, HeldTasks, Member, Task, each, grouped
 from .values import TasksTuple
 
 ROLES = ("standby", "warmup")
-
-
-class Holders(Protocol):
-    """The processes that hold tasks."""
-
-    @property
-    def active(self) -> dict[Task, str]: ...
-
-    def processes(self, kind: str, task: Task, /) -> Set[str]: ...
 
 
 class Goal(NamedTuple):
@@ -37,7 +27,7 @@ class Goal(NamedTuple):
     epoch: int
     target: TasksTuple
     owned: TasksTuple | None
-    holders: Holders
+    holders: Group
     changes_roles: bool
 
 
