@@ -6,46 +6,41 @@ A batch begins as one state for all its offsets, and is split into one state for
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from .values import DeadLetters, DeliveryEnd, RecordState, StateBatch
 
 NO_MEMBER = ""
 
 
+@dataclass(slots=True, eq=False)
 class Transition:
     """An acknowledgement or release under way, until it is stored. Compared by identity."""
 
-    __slots__ = ("batches", "dead_letters")
-
-    def __init__(self) -> None:
-        self.batches: list[StateBatch] = []
-        """The new state of the offsets, to be stored."""
-        self.dead_letters: list[DeadLetters] = []
-        """Those of them to write to the dead-letter queue after that."""
+    batches: list[StateBatch] = field(default_factory=list[StateBatch])
+    """The new state of the offsets, to be stored."""
+    dead_letters: list[DeadLetters] = field(default_factory=list[DeadLetters])
+    """Those of them to write to the dead-letter queue after that."""
 
 
+@dataclass(slots=True, eq=False)
 class Held:
     """The state of one offset, or of all offsets of a batch: its delivery count, the member that has acquired it, and
     the time at which its lock expires. `ended` is how the last delivery ended, None before and after a restart.
     """
 
-    __slots__ = ("_before", "count", "deadline_ms", "ended", "member", "pending", "state")
-
-    def __init__(self, state: RecordState, count: int, member: str = NO_MEMBER, deadline_ms: int | None = None) -> None:
-        self.state = state
-        self.count = count
-        self.member = member
-        self.deadline_ms = deadline_ms
-        self.ended: DeliveryEnd | None = None
-        self.pending: Transition | None = None
-        """The transition under way, which either completes or is taken back."""
-        self._before = NO_MEMBER  # the member before the transition
+    state: RecordState
+    count: int
+    member: str = NO_MEMBER
+    deadline_ms: int | None = None
+    ended: DeliveryEnd | None = None
+    pending: Transition | None = None
+    """The transition under way, which either completes or is taken back."""
+    _before: str = NO_MEMBER  # the member before the transition
 
     def copy(self) -> Held:
         """Returns a state of its own with the same values, in the same transition."""
-        copied = Held(self.state, self.count, self.member, self.deadline_ms)
-        copied.pending, copied._before, copied.ended = self.pending, self._before, self.ended
-        return copied
+        return Held(self.state, self.count, self.member, self.deadline_ms, self.ended, self.pending, self._before)
 
     @property
     def is_free(self) -> bool:
@@ -89,16 +84,14 @@ class Held:
         self.state, self.member, self.deadline_ms, self.pending = RecordState.ARCHIVED, NO_MEMBER, None, None
 
 
+@dataclass(slots=True, eq=False)
 class InFlightBatch:
     """The offsets from `first` to `last` with one state: `whole` for all, or `offsets` with one for each."""
 
-    __slots__ = ("first", "last", "offsets", "whole")
-
-    def __init__(self, first: int, last: int, whole: Held) -> None:
-        self.first = first
-        self.last = last
-        self.whole: Held | None = whole
-        self.offsets: list[Held] | None = None
+    first: int
+    last: int
+    whole: Held | None
+    offsets: list[Held] | None = None
 
     @property
     def size(self) -> int:

@@ -12,11 +12,11 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from ...protocol.errors import ErrorCode
-from ...protocol.named import NamedTuple
 from ...storage.log.results import Appended
 from ..clock import Clock, Timer
 from ..errors import Refused, code_of
@@ -85,34 +85,23 @@ class NoOpPersister:
         return None
 
 
-class Identity(NamedTuple):
-    """Which life of a partition a share partition belongs to."""
+@dataclass(slots=True, eq=False)
+class Led:
+    """A share partition of a partition that this broker leads, with a leader and in an epoch of that time. `ready` is
+    done when the stored state was read.
+    """
 
+    key: SharePartitionKey
     partition: Partition
     leader: int
     leader_epoch: int
-
-
-class Led:
-    """A share partition of a partition that this broker leads. `ready` is done when the stored state was read."""
-
-    __slots__ = ("identity", "key", "machine", "ready", "since_ns", "state_epoch", "timer", "timer_ms", "waiters")
-
-    def __init__(self, key: SharePartitionKey, identity: Identity, machine: SharePartition, state_epoch: int) -> None:
-        self.key = key
-        self.identity = identity
-        self.machine = machine
-        self.state_epoch = state_epoch
-        self.ready: asyncio.Future[Appended] | None = None
-        self.since_ns = 0
-        self.timer: Timer | None = None
-        self.timer_ms = 0
-        self.waiters: dict[FetchWaiter, None] = {}
-
-    @property
-    def partition(self) -> Partition:
-        """The partition of the topic."""
-        return self.identity.partition
+    machine: SharePartition
+    state_epoch: int
+    since_ns: int
+    ready: asyncio.Future[Appended] | None = None
+    timer: Timer | None = None
+    timer_ms: int = 0
+    waiters: dict[FetchWaiter, None] = field(default_factory=dict[FetchWaiter, None])
 
     @property
     def is_ready(self) -> bool:
@@ -184,10 +173,9 @@ class SharePartitions:
         led = self.get(key)
         if led is not None:
             return led
-        identity = Identity(partition, partition.leader, partition.log.leader_epoch)
-        since_ns = self.timer()
+        leader, leader_epoch, since_ns = partition.leader, partition.log.leader_epoch, self.timer()
         try:
-            stored, submitted = self._persister.read(key, identity.leader_epoch)
+            stored, submitted = self._persister.read(key, leader_epoch)
         except Refused as refused:
             raise _for_client(refused) from refused
         if stored.start_offset == -1:
@@ -196,8 +184,7 @@ class SharePartitions:
             machine = SharePartition(stored, partial(self._configs.rules, key.group_id))
         except ValueError as error:
             raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
-        led = self._led[key] = Led(key, identity, machine, stored.state_epoch)
-        led.since_ns = since_ns
+        led = self._led[key] = Led(key, partition, leader, leader_epoch, machine, stored.state_epoch, since_ns)
         if isinstance(submitted, asyncio.Future):
             led.ready = submitted
             on_settled(submitted, partial(self._read, led))
@@ -233,7 +220,7 @@ class SharePartitions:
     def drop_group(self, node_id: int, group_id: str) -> None:
         """Drops the share partitions of a group at a node, whose last session has ended."""
         for led in [led for led in self._led.values() if led.key.group_id == group_id]:
-            if led.identity.leader == node_id:
+            if led.leader == node_id:
                 self._drop(led)
 
     def drop_all(self) -> None:
@@ -332,7 +319,7 @@ class SharePartitions:
         machine = led.machine
         change = StateWrite(
             led.state_epoch,
-            led.identity.leader_epoch,
+            led.leader_epoch,
             machine.start_offset,
             machine.delivery_complete_count,
             tuple(batches),
@@ -415,9 +402,9 @@ class SharePartitions:
 
 def _is_current(led: Led) -> bool:
     """Whether its partition is still led by the same node in the same epoch."""
-    partition, leader, leader_epoch = led.identity
+    partition = led.partition
     is_there = not partition.is_gone and partition.offline is None
-    return is_there and partition.leader == leader and partition.leader_epoch == leader_epoch
+    return is_there and partition.leader == led.leader and partition.leader_epoch == led.leader_epoch
 
 
 def _code(error: BaseException) -> ErrorCode:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import field
+from functools import partial
 from typing import TypeAlias
 
 from ....protocol.frozen import frozen
@@ -148,22 +149,17 @@ class _Run:
         """Gives each task to the member that had it, else to one that had it as a standby, else to the least loaded."""
         # By partition first, so that a member that has to give up some keeps the same partitions of each subtopology.
         unassigned = sorted(self._tasks, key=lambda task: (task[1], task[0]))
-        left: list[Task] = []
-        for task in unassigned:
-            member = self._was_active.get(task)
-            if member is None or not self._keeps(member, self._active_quota):
-                left.append(task)
-            else:
-                self._add_active(member, task)
-        unassigned, left = left, []
-        for task in unassigned:
-            member = self._previous_standby(task, is_standby=False)
-            if member is None or not self._keeps(member, self._active_quota):
-                left.append(task)
-            else:
-                self._add_active(member, task)
+        for previous in (self._was_active.get, partial(self._previous_standby, is_standby=False)):
+            left: list[Task] = []
+            for task in unassigned:
+                member = previous(task)
+                if member is None or not self._keeps(member, self._active_quota):
+                    left.append(task)
+                else:
+                    self._add_active(member, task)
+            unassigned = left
         heap = self._by_load()
-        for task in sorted(left):
+        for task in sorted(unassigned):
             process = self._processes[heap[0][1]]
             self._add_active(process.least_loaded(), task, keeps_heap=True)
             heapq.heapreplace(heap, (process.load, process.order))

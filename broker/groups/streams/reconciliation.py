@@ -86,29 +86,22 @@ def _advanced(member: Member, goal: Goal, epoch: int) -> Current:
     waits = _take_unreleased(member, goal, active, standby, warmup)
     if goal.changes_roles:
         _change_roles(goal, active, standby, warmup)
-    revoking = HeldTasks(
-        _with_epochs({task: epochs[task] for task in active.revoking}),
-        grouped(standby.revoking),
-        grouped(warmup.revoking),
-    )
+    revoking = _held({task: epochs[task] for task in active.revoking}, standby.revoking, warmup.revoking)
     if revoking != HOLDS_NOTHING and _has_any(goal.owned, revoking):
-        kept = HeldTasks(
-            _with_epochs({task: epochs[task] for task in active.kept}), grouped(standby.kept), grouped(warmup.kept)
-        )
+        kept = _held({task: epochs[task] for task in active.kept}, standby.kept, warmup.kept)
         return Current(epoch, current.epoch, MemberState.UNREVOKED, kept, revoking)
     held = {task: epochs[task] for task in active.kept} | dict.fromkeys(active.pending, goal.epoch)
-    assigned = HeldTasks(
-        _with_epochs(held), grouped(standby.kept | standby.pending), grouped(warmup.kept | warmup.pending)
-    )
+    assigned = _held(held, standby.kept | standby.pending, warmup.kept | warmup.pending)
     state = MemberState.UNRELEASED if waits else MemberState.STABLE
     return Current(goal.epoch, current.epoch, state, assigned)
 
 
-def _with_epochs(tasks: dict[Task, int]) -> dict[str, dict[int, int]]:
+def _held(active: dict[Task, int], standby: Iterable[Task], warmup: Iterable[Task]) -> HeldTasks:
+    """`active` has the epochs at which the tasks were assigned."""
     found: dict[str, dict[int, int]] = {}
-    for (id, partition), epoch in tasks.items():
+    for (id, partition), epoch in active.items():
         found.setdefault(id, {})[partition] = epoch
-    return found
+    return HeldTasks(found, grouped(standby), grouped(warmup))
 
 
 def _take_unreleased(member: Member, goal: Goal, active: _Parts, standby: _Parts, warmup: _Parts) -> bool:
@@ -153,9 +146,7 @@ def _change_roles(goal: Goal, active: _Parts, standby: _Parts, warmup: _Parts) -
         outgoing.revoking -= converted
     for replica in (standby, warmup):
         replica.revoking -= replica.before & active.target
-    lost = HeldTasks(
-        _with_epochs(dict.fromkeys(active.revoking, 0)), grouped(standby.revoking), grouped(warmup.revoking)
-    )
+    lost = _held(dict.fromkeys(active.revoking, 0), standby.revoking, warmup.revoking)
     is_revoking = lost != HOLDS_NOTHING and _has_any(goal.owned, lost)
     # The replica stays until the active task is given, so that its state is not closed meanwhile.
     for replica in (standby, warmup):
