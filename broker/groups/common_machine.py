@@ -46,6 +46,8 @@ G = TypeVar("G", bound=AssignedGroup[Any, Any, Any])
 S = TypeVar("S", bound=AssignedSettings)
 Table: TypeAlias = Mapping[tuple[GroupState, type], Callable[[Any, Any], None]]
 """The function for each event in each state."""
+Replies: TypeAlias = Mapping[type, Callable[[ErrorCode, str | None], Any]]
+"""The error response to each event that is a request, from the code and the message."""
 
 
 class Step(Generic[G, S]):
@@ -185,10 +187,16 @@ class Step(Generic[G, S]):
         return Member(member.member_id, member.info, after)
 
 
+def refused(replies: Replies, event: Any, code: ErrorCode, message: str | None = None) -> Decision[Any, Any]:
+    """Returns the error response to the request of an event, and nothing else."""
+    reply = replies.get(event.__class__)
+    return Decision() if reply is None else Decision(effects=(Reply(reply(code, message)),))
+
+
 def decided(
     table: Table,
     step_class: Callable[..., Step[Any, Any]],
-    refused: Callable[..., Decision[Any, Any]],
+    replies: Replies,
     group: Any,
     event: Any,
     *,
@@ -201,7 +209,7 @@ def decided(
     try:
         table[group.state, type(event)](step, event)
     except Refused as error:
-        return refused(event, error.code, error.message or None)
+        return refused(replies, event, error.code, error.message or None)
     return step.decision()
 
 

@@ -24,7 +24,7 @@ from .consumer.events import (
     Resolve,
     Settings,
 )
-from .consumer.machine import decide, refused
+from .consumer.machine import REPLIES, decide
 from .consumer.moves import session_ms
 from .consumer.records import FORMS
 from .consumer.state import Change, Group, Member, Resolved
@@ -43,7 +43,7 @@ class ConsumerGroups(GroupRunner):
     group_class = Group
     forms = FORMS
     decide = staticmethod(decide)
-    refused = staticmethod(refused)
+    replies = REPLIES
 
     def __init__(
         self,

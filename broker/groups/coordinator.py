@@ -87,7 +87,7 @@ class StreamsGroups(GroupRunner):
     group_class = StreamsGroup
     forms = STREAMS_FORMS
     decide = staticmethod(streams_machine.decide)
-    refused = staticmethod(streams_machine.refused)
+    replies = streams_machine.REPLIES
     reply_class = StreamsHeartbeatReply
 
     def _converted(self, entry: Entry, classic: Group) -> list[Any] | None:

@@ -19,6 +19,7 @@ from .common_events import (
     StartTimer,
     Timer,
 )
+from .common_machine import Replies, refused
 from .common_state import JOIN
 from .record_form import Forms, Record
 from .registry import Entry, Registry, group_tombstones, offset_tombstones
@@ -37,8 +38,7 @@ class GroupRunner:
     forms: ClassVar[Forms]
     decide: ClassVar[Callable[..., Decision[Any, Any]]]
     """Returns the decision of the machine on an event."""
-    refused: ClassVar[Callable[..., Decision[Any, Any]]]
-    """Returns the error response to an event."""
+    replies: ClassVar[Replies]
     reply_class: ClassVar[Callable[..., Any]] = HeartbeatReply
 
     def __init__(self, registry: Registry, configs: Callable[[str], Mapping[str, str]]) -> None:
@@ -146,7 +146,7 @@ class GroupRunner:
             return decision
         if isinstance(event, Timer):  # the member is still there, and has no other timer
             self._registry.start_timer(entry, event, RETRY_MS, self.feed)
-        return self.refused(event, WRITE_ERRORS.get(error, error))
+        return refused(self.replies, event, WRITE_ERRORS.get(error, error))
 
     def _carry_out(self, entry: Entry, decision: Decision[Any, Any]) -> Any:
         group: Any = entry.group

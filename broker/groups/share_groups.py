@@ -28,7 +28,7 @@ from .share.events import (
     StateInitialized,
     TopicDeleted,
 )
-from .share.machine import decide, refused
+from .share.machine import REPLIES, decide
 from .share.records import FORMS
 from .share.state import Group, SharePartitionKey
 
@@ -52,7 +52,7 @@ class ShareGroups(GroupRunner):
     group_class = Group
     forms = FORMS
     decide = staticmethod(decide)
-    refused = staticmethod(refused)
+    replies = REPLIES
 
     def __init__(self, registry: Registry, configs: Callable[[str], Mapping[str, str]]) -> None:
         super().__init__(registry, configs)

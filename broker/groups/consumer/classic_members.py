@@ -21,7 +21,6 @@ from ..classic.state import (
     Leave,
     LeaveReply,
     LeftMember,
-    Response,
     Sync,
     SyncReply,
 )
@@ -29,23 +28,11 @@ from ..common_events import CancelTimer, StartTimer
 from ..common_machine import known_static, member_of
 from ..common_state import ClassicMember, MemberState
 from .conversion import Joining, downgraded, downgrades_with, embedded
-from .events import BecomeClassic, Event, JoinOverdue, SyncOverdue
+from .events import BecomeClassic, JoinOverdue, SyncOverdue
 from .moves import Step, Subscriptions, check_room
 from .reconciliation import Owned
 from .regexes import update_regex
 from .state import Group, Info, Member
-
-
-def refused_classic(event: Event, code: ErrorCode) -> Response:
-    """Returns the error response to a request of the classic protocol."""
-    if isinstance(event, Join):
-        return JoinReply(code, "")
-    if isinstance(event, Sync):
-        return SyncReply(code)
-    if isinstance(event, Leave):
-        return LeaveReply(code)
-    return ErrorReply(code)
-
 
 # --- JoinGroup -------------------------------------------------------------------------------------------------------
 

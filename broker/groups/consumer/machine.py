@@ -12,40 +12,27 @@ from typing import Any
 
 from ....protocol.errors import ErrorCode
 from ...errors import Refused
+from ..classic.state import ErrorReply, JoinReply, LeaveReply, SyncReply
 from ..classic.state import Heartbeat as ClassicHeartbeat
 from ..classic.state import Join as ClassicJoin
 from ..classic.state import Leave as ClassicLeave
 from ..classic.state import Sync as ClassicSync
 from ..common_events import (
-    Decision,
     Delete,
     DeleteReply,
     HeartbeatReply,
     Loaded,
     MemberLeave,
-    Reply,
     RevocationOverdue,
     SessionExpired,
 )
-from ..common_machine import decided, delete, expired, leave, loaded, nothing, revocation_overdue
+from ..common_machine import Replies, decided, delete, expired, leave, loaded, nothing, revocation_overdue
 from ..common_state import JOIN, GroupState, Partitions
-from .classic_members import classic_heartbeat, classic_join, classic_leave, classic_sync, refused_classic
-from .events import Event, JoinOverdue, MemberHeartbeat, RegexesResolved, SyncOverdue
+from .classic_members import classic_heartbeat, classic_join, classic_leave, classic_sync
+from .events import JoinOverdue, MemberHeartbeat, RegexesResolved, SyncOverdue
 from .moves import Step, Subscriptions, check_room
 from .regexes import resolved, update_regex
 from .state import Assigned, Group, Info, Member
-
-
-def refused(event: Event, code: ErrorCode, message: str | None = None) -> Decision[Any, Any]:
-    """Returns the error response to the request of an event, and nothing else."""
-    if isinstance(event, MemberHeartbeat | MemberLeave):
-        return Decision(effects=(Reply(HeartbeatReply(code, message)),))
-    if isinstance(event, Delete):
-        return Decision(effects=(Reply(DeleteReply(code)),))
-    if isinstance(event, ClassicJoin | ClassicSync | ClassicHeartbeat | ClassicLeave):
-        return Decision(effects=(Reply(refused_classic(event, code)),))
-    return Decision()
-
 
 # --- heartbeats ------------------------------------------------------------------------------------------------------
 
@@ -149,4 +136,13 @@ TABLE: dict[tuple[GroupState, type], Callable[[Step, Any], None]] = {
     if state is not GroupState.DEAD
     for event, handler in (_EVENTS_WITHOUT_MEMBERS if state is GroupState.EMPTY else _EVENTS_OF_MEMBERS).items()
 }
-decide = partial(decided, TABLE, Step, refused)
+REPLIES: Replies = {
+    MemberHeartbeat: HeartbeatReply,
+    MemberLeave: HeartbeatReply,
+    Delete: lambda code, _: DeleteReply(code),
+    ClassicJoin: lambda code, _: JoinReply(code, ""),
+    ClassicSync: lambda code, _: SyncReply(code),
+    ClassicHeartbeat: lambda code, _: ErrorReply(code),
+    ClassicLeave: lambda code, _: LeaveReply(code),
+}
+decide = partial(decided, TABLE, Step, REPLIES)

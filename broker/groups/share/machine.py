@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from ....protocol.errors import ErrorCode
-from ..common_events import Decision, HeartbeatReply, Loaded, MemberLeave, Reply, SessionExpired, StartTimer
-from ..common_machine import Step, check_empty, decided, expired, fenced, full, known_member, leave, loaded
+from ..common_events import HeartbeatReply, Loaded, MemberLeave, SessionExpired, StartTimer
+from ..common_machine import Replies, Step, check_empty, decided, expired, fenced, full, known_member, leave, loaded
 from ..common_state import JOIN, Checked, CurrentSet, EpochSet, GroupState, InfoSet, Partitions
 from ..metadata_hash import group_hash
 from ..topics import TopicLookup
@@ -25,7 +25,6 @@ from .events import (
     DeleteGroup,
     DeleteOffsets,
     DeleteState,
-    Event,
     Heartbeat,
     Initialize,
     OffsetsDeleted,
@@ -48,12 +47,6 @@ from .state import (
 
 UNKNOWN_TOPIC = "This server does not host this topic-partition."
 NOTHING_TO_DELETE = "There is no offset information to delete."
-
-
-def refused(event: Event, code: ErrorCode, message: str | None = None) -> Decision[Any, Any]:
-    """Returns the error response to the request of an event, and nothing else."""
-    reply = HeartbeatReply if isinstance(event, Heartbeat | MemberLeave) else OffsetsReply
-    return Decision(effects=(Reply(reply(code, message)),))
 
 
 class _Step(Step[Group, Settings]):
@@ -347,4 +340,8 @@ _EVENTS: dict[type, Callable[[_Step, Any], None]] = {
 }
 # What events lead to does not depend on the state.
 TABLE = {(state, event): act for state in (GroupState.EMPTY, GroupState.STABLE) for event, act in _EVENTS.items()}
-decide = partial(decided, TABLE, _Step, refused)
+REPLIES: Replies = {
+    **dict.fromkeys((Heartbeat, MemberLeave), HeartbeatReply),
+    **dict.fromkeys((AlterOffsets, DeleteOffsets, DeleteGroup), OffsetsReply),
+}
+decide = partial(decided, TABLE, _Step, REPLIES)

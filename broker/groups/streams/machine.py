@@ -12,19 +12,17 @@ from typing import Any
 
 from ....protocol.errors import ErrorCode
 from ..common_events import (
-    Decision,
     Delete,
     DeleteReply,
     Loaded,
     MemberLeave,
-    Reply,
     RevocationOverdue,
     SessionExpired,
     StartTimer,
 )
-from ..common_machine import decided, delete, expired, leave, loaded, nothing, revocation_overdue
+from ..common_machine import Replies, decided, delete, expired, leave, loaded, nothing, revocation_overdue
 from ..common_state import JOIN, GroupState
-from .events import RACK_TAGS, DelayOver, Event, Heartbeat, HeartbeatReply, Settings, StatusText
+from .events import RACK_TAGS, DelayOver, Heartbeat, HeartbeatReply, Settings, StatusText
 from .moves import Step, check_room
 from .state import EndpointEpochSet, Group, Info, Member, ShutdownRequested
 from .topology import Configured
@@ -32,15 +30,6 @@ from .values import Status
 
 TAGS_SINCE = 1
 """The version of StreamsGroupHeartbeat from which on missing client tags are reported."""
-
-
-def refused(event: Event, code: ErrorCode, message: str | None = None) -> Decision[Any, Any]:
-    """Returns the error response to the request of an event, and nothing else."""
-    if isinstance(event, Heartbeat | MemberLeave):
-        return Decision(effects=(Reply(HeartbeatReply(code, message)),))
-    if isinstance(event, Delete):
-        return Decision(effects=(Reply(DeleteReply(code)),))
-    return Decision()
 
 
 # --- heartbeats ------------------------------------------------------------------------------------------------------
@@ -211,4 +200,9 @@ TABLE: dict[tuple[GroupState, type], Callable[[Step, Any], None]] = {
     if state is not GroupState.DEAD
     for event, handler in (_WITHOUT_MEMBERS if state is GroupState.EMPTY else _WITH_MEMBERS).items()
 }
-decide = partial(decided, TABLE, Step, refused)
+REPLIES: Replies = {
+    Heartbeat: HeartbeatReply,
+    MemberLeave: HeartbeatReply,
+    Delete: lambda code, _: DeleteReply(code),
+}
+decide = partial(decided, TABLE, Step, REPLIES)
