@@ -471,10 +471,6 @@ class TransactionCoordinator:
             del self._entries[effect.transactional_id]
         return None
 
-    def _outcome_later(self, entry: Entry, event: Event) -> None:
-        if self._is_current(entry):
-            self._feed(entry, event)
-
     def _with_producer_id(self, request: InitProducerId | EndTxn | TimeOut) -> Event | None:
         try:
             producer_id = self._allocate(self._clock.now_ms())
@@ -507,7 +503,8 @@ class TransactionCoordinator:
         return Appended(write)
 
     def _record_settled(self, entry: Entry, write: Append, error: BaseException | None) -> None:
-        self._outcome_later(entry, Appended(write) if error is None else AppendFailed(write, self._write_error(error)))
+        if self._is_current(entry):
+            self._feed(entry, Appended(write) if error is None else AppendFailed(write, self._write_error(error)))
 
     # --- markers -------------------------------------------------------------------------------------------------
 

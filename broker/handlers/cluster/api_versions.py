@@ -13,7 +13,6 @@ import re
 
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ...config.values import Config
 from ...context import RequestContext, handles
 
 # KIP-511: the pattern of a client's software name and version.
@@ -76,17 +75,13 @@ def _refusal(request: ApiVersionsRequest, context: RequestContext) -> ErrorCode:
 
 
 def _supported(context: RequestContext) -> list[Feature]:
-    found = _own(context.broker.config)
+    """The features of the release. The duplicate scan is our own: the profile of a release has exactly its features."""
+    found: list[Feature] = []
+    config = context.broker.config
+    scans = config.profile.is_own and config.profile.behaviour.below_cache == "duplicate_sequence"
+    if scans and config["producer.duplicate.scan.bytes"] > 0:
+        found.append(Feature(name=DUPLICATE_SCAN, min_version=1, max_version=1))
     for name, (first, last) in context.broker.features.supported.items():
         if first > 0 or context.api_version >= LEAST_LEVEL_0_SINCE:
             found.append(Feature(name=name, min_version=first, max_version=last))
     return found
-
-
-def _own(config: Config) -> list[Feature]:
-    """Our own features; none in the profile of a release, which has exactly that release's features."""
-    profile = config.profile
-    if not profile.is_own or profile.behaviour.below_cache != "duplicate_sequence":
-        return []
-    scans = config["producer.duplicate.scan.bytes"] > 0
-    return [Feature(name=DUPLICATE_SCAN, min_version=1, max_version=1)] if scans else []

@@ -10,6 +10,8 @@ creates a missing topic. Apache Kafka returns COORDINATOR_NOT_AVAILABLE to that 
 
 from __future__ import annotations
 
+from typing import Any
+
 from ....protocol.acls import AclOperation, ResourceType
 from ....protocol.api_key import ApiKey
 from ....protocol.errors import ErrorCode
@@ -43,25 +45,21 @@ async def find_coordinator(request: FindCoordinatorRequest, context: RequestCont
     awaits = bool(topic) and context.broker.awaits_topic(topic)  # for all keys, before the first one creates the topic
     if context.api_version < SEVERAL_KEYS_SINCE:
         error, message, found = _found(request.key_type, request.key, awaits, context)
-        node_id, host, port = _address(found, context)
         # Kafka writes the message of the code here, also that of NONE.
         return FindCoordinatorResponse(
-            error_code=error, error_message=message or error.name, node_id=node_id, host=host, port=port
+            error_code=error, error_message=message or error.name, **_address(found, context)
         )
     coordinators: list[FindCoordinatorResponse.Coordinator] = []
     for key in request.coordinator_keys:
         await context.step()
         error, message, found = _found(request.key_type, key, awaits, context)
-        node_id, host, port = _address(found, context)
         coordinators.append(
             FindCoordinatorResponse.Coordinator(
                 key=key,
-                node_id=node_id,
-                host=host,
-                port=port,
                 error_code=error,
                 # Here Kafka has a message only for an error of the whole request.
                 error_message=message if error in _OF_ALL_KEYS else "",
+                **_address(found, context),
             )
         )
     return FindCoordinatorResponse(coordinators=coordinators)
@@ -126,8 +124,8 @@ def _has_topic(name: str, context: RequestContext) -> bool:
     return True
 
 
-def _address(node_id: int, context: RequestContext) -> tuple[int, str, int]:
-    """The node id, host and port of a node; ("" and -1 without a coordinator)."""
-    if node_id == NO_LEADER:
-        return -1, "", -1
-    return node_id, *context.broker.endpoint(context.connection_info, node_id)
+def _address(node_id: int, context: RequestContext) -> dict[str, Any]:
+    """The fields of a response with the address of a node; host "" and port -1 without a coordinator."""
+    there = node_id != NO_LEADER
+    host, port = context.broker.endpoint(context.connection_info, node_id) if there else ("", -1)
+    return {"node_id": node_id, "host": host, "port": port}

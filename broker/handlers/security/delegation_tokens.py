@@ -71,7 +71,7 @@ async def create_delegation_token(
     request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:
     """Returns the token with its secret. A refusal names the owner that the token would have had."""
-    kind, _, name = context.principal.partition(":")
+    kind, name = _parts(context.principal)
     response = CreateDelegationTokenResponse(
         error_code=ErrorCode.NONE,
         principal_type=kind,
@@ -90,21 +90,16 @@ async def create_delegation_token(
             response.error_code = ErrorCode.INVALID_PRINCIPAL_TYPE  # Kafka fails with an unexpected error, -1
             return response
         response.principal_type, response.principal_name = request.owner_principal_type, request.owner_principal_name
+    tokens = context.broker.tokens
     try:
         _check(request, response, context)
-    except Refused as refused:
-        response.error_code = refused.code
-        return response
-    try:
+        response.issue_timestamp_ms = response.expiry_timestamp_ms = response.max_timestamp_ms = tokens.refused_ms
         _check_served(context)
     except Refused as refused:
         response.error_code = refused.code
-        refused_ms = context.broker.tokens.refused_ms
-        response.issue_timestamp_ms = response.expiry_timestamp_ms = response.max_timestamp_ms = refused_ms
         return response
     renewers = await context.mapped(lambda one: f"{one.principal_type}:{one.principal_name}", request.renewers)
     owner = f"{response.principal_type}:{response.principal_name}"
-    tokens = context.broker.tokens
     token = tokens.create(owner, context.principal, renewers, request.max_lifetime_ms, context.now_ms())
     response.issue_timestamp_ms, response.expiry_timestamp_ms = token.issue_ms, token.expiry_ms
     response.max_timestamp_ms = token.max_ms

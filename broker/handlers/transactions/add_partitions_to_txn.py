@@ -24,8 +24,8 @@ from ....protocol.messages.transactions.add_partitions_to_txn import (
 from ...context import RequestContext, handles
 from ...futures import settled
 from ...metadata.topics import is_internal
-from ...transactions.codes import known
 from ...transactions.state import Partition, Response
+from . import known
 
 FENCED_SINCE = 2
 SEVERAL_SINCE = 4

@@ -14,7 +14,7 @@ from ....protocol.messages.transactions.end_txn import EndTxnRequest, EndTxnResp
 from ...context import RequestContext, handles
 from ...futures import settled
 from ...metadata.features import OWN_EPOCH_SINCE
-from ...transactions.codes import known
+from . import known
 
 FENCED_SINCE = 2
 ABORTABLE_SINCE = 4

@@ -16,8 +16,8 @@ from ....protocol.messages.transactions.init_producer_id import InitProducerIdRe
 from ...context import RequestContext, handles
 from ...errors import Refused, code_of
 from ...futures import settled
-from ...transactions.codes import known
 from ...transactions.state import Response
+from . import known
 
 FENCED_SINCE = 4
 RECOVERS_SINCE = 3  # KIP-360

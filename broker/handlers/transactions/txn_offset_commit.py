@@ -18,8 +18,8 @@ from ...context import RequestContext, handles
 from ...futures import settled
 from ...groups.offsets import CommittedOffset, Partition
 from ...metadata.topics import GROUP_OFFSETS_TOPIC
-from ...transactions.codes import known
 from ..groups.commits import COMMITS_AT_ONCE, JUDGED, judged, response_topics
+from . import known
 
 LOADING_SINCE = 2  # clients before KAFKA-7296 fail at COORDINATOR_LOAD_IN_PROGRESS
 ABORTABLE_SINCE = 4
