@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..futures import wake
 
 if TYPE_CHECKING:
+    from ...storage.partition_log import PartitionLog
     from ..clock import Clock
-    from .partition import Partition
+
+
+class FetchedPartition(Protocol):
+    """A partition whose appends and changes wake waiters."""
+
+    waiters: dict[FetchWaiter, None]
+
+    @property
+    def log(self) -> PartitionLog: ...
 
 
 class FetchWaiter:
@@ -58,7 +67,7 @@ class FetchWaiter:
 
 
 def bytes_waiter(
-    partitions: Sequence[tuple[Partition, int, int]],
+    partitions: Sequence[tuple[FetchedPartition, int, int]],
     min_bytes: int,
     loop: asyncio.AbstractEventLoop,
     *,
