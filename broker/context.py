@@ -223,7 +223,8 @@ class RequestContext:
         if self.meter is None or (validate_only and not self.broker.profile.behaviour.validation_is_charged):
             return
         is_strict = strict_from is not None and self.api_version >= strict_from
-        self.meter.mutated(partitions, strict=is_strict, reports_wait=strict_from is not None)
+        controller = self.broker.nodes.controller
+        self.meter.mutated(controller, partitions, strict=is_strict, reports_wait=strict_from is not None)
 
     @property
     def scheduler(self) -> Cooperative:

@@ -127,7 +127,10 @@ def _runner(request: Any, size: int, route: Route, header: bytes, context: Reque
     if (client_id, route.api_key, context.api_version) not in library.seen:
         broker.clients.note(library, client_id, route.api_key, context.api_version)
     throttle = broker.quotas.throttle
-    meter = context.meter = None if throttle is None else Meter(throttle, context, request, size)
+    meter = None
+    if throttle is not None:
+        meter = Meter(throttle, context.node_id, context.principal, client_id, request, size)
+    context.meter = meter
     runner: RequestRunner | None = None
     if broker.faults is not None and broker.faults.requests:
         from .fault_injection import faulted

@@ -104,8 +104,7 @@ class ClientQuotas:
     def _changed(self) -> None:
         defaults = {PRODUCE: self._default("quota.producer.default"), FETCH: self._default("quota.consumer.default")}
         if not self.stored and not any(defaults.values()):
-            if self.throttle is not None:
-                self.throttle.close()
+            self.close()
             self.throttle = None
             return
         if self.throttle is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode
 from ...protocol.limits import INT32_MAX
@@ -29,31 +29,6 @@ if TYPE_CHECKING:
 PERCENT_OF_NS = 100 / 1e9  # percent of one thread, over one second
 
 
-class _Nodes(Protocol):
-    @property
-    def controller(self) -> int: ...
-
-
-class _Broker(Protocol):
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-    @property
-    def nodes(self) -> _Nodes: ...
-
-
-class Charged(Protocol):
-    """The fields of a request context that the charges depend on."""
-
-    @property
-    def broker(self) -> _Broker: ...
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def principal(self) -> str: ...
-    @property
-    def client_id(self) -> str: ...
-
-
 class Meter:
     """The charges of one request.
 
@@ -64,7 +39,6 @@ class Meter:
     __slots__ = (
         "_begun_ns",
         "_client_id",
-        "_context",
         "_is_charged",
         "_is_exempt",
         "_mutated_ms",
@@ -79,13 +53,14 @@ class Meter:
         "until_ms",
     )
 
-    def __init__(self, throttle: Throttle, context: Charged, request: Any, size: int) -> None:
+    def __init__(
+        self, throttle: Throttle, node_id: int, principal: str, client_id: str, request: Any, size: int
+    ) -> None:
         """`size` is the size of the request in bytes, without its length prefix."""
         self._throttle = throttle
-        self._context = context
-        self._node_id = context.node_id
-        self._user = context.principal.partition(":")[2]
-        self._client_id = context.client_id or ""
+        self._node_id = node_id
+        self._user = principal.partition(":")[2]
+        self._client_id = client_id or ""
         self._request = request
         self._size = size
         self._spent_ns = 0
@@ -131,7 +106,7 @@ class Meter:
         if self.until_ms is None or not self.is_late:
             return None
         until_ms, self.until_ms = self.until_ms, None
-        return self._throttle.hold_back(until_ms, self._context.broker.loop)
+        return self._throttle.hold_back(until_ms)
 
     # --- charging
 
@@ -206,14 +181,13 @@ class Meter:
             throttle.fetch.add(self._node_id, *who, -bytes_sent, now_ms)
         return True
 
-    def mutated(self, partitions: int, *, strict: bool, reports_wait: bool) -> None:
-        """Charges the creation or deletion of partitions by the controller.
+    def mutated(self, controller: int, partitions: int, *, strict: bool, reports_wait: bool) -> None:
+        """Charges the creation or deletion of partitions by the controller, the node of that id.
 
         Raises Refused with `strict` if the quota is exceeded. `reports_wait` puts the wait into the response's throttle
         time.
         """
         now_ms = self._throttle.clock.now_ms()
-        controller = self._context.broker.nodes.controller
         is_refused, wait_ms = self._throttle.mutations.take(
             controller, self._user, self._client_id, partitions, now_ms, strict=strict
         )

@@ -98,12 +98,9 @@ class StoredQuotas:
         """Returns the limits of addresses; `addresses` has the resolved host names."""
         rates: dict[str | None, float] = {}
         for name, rate in self._of_addresses():
-            if name is not None:
-                found = literal_address(name) or addresses.get(name)
-                if found is not None:
-                    rates[found] = rate
-            else:
-                rates[None] = rate
+            found = None if name is None else literal_address(name) or addresses.get(name)
+            if name is None or found is not None:
+                rates[found] = rate
         return AddressLimits(rates)
 
     def host_names(self) -> list[str]:
@@ -208,12 +205,10 @@ class StoredQuotas:
         """
         check = _check_filter if self._checks != "zookeeper" else _check_filter_with_zookeeper
         check(components)
-        found: list[tuple[tuple[tuple[str, str | None], ...], dict[str, float]]] = []
+        found: list[tuple[Entity, dict[str, float]]] = []
         for entity, values in self._quotas.items():
             names = dict(entity)
-            if strict and len(names) != len(components):
-                continue
-            if all(_matches(one, names) for one in components):
+            if not (strict and len(names) != len(components)) and all(_matches(one, names) for one in components):
                 found.append((entity, dict(sorted(values.items(), key=lambda item: _ORDER.get(item[0], len(_ORDER))))))
         return found
 
@@ -311,17 +306,13 @@ def _check_filter(components: Sequence[Component]) -> None:
 
 
 def _check_match(match_type: int, match: str | None) -> None:
-    if match_type == EXACT:
-        if match is None:
-            raise _invalid("Request specified MATCH_TYPE_EXACT, but set match string to null.")
-    elif match_type == OF_DEFAULT:
-        if match is not None:
-            raise _invalid("Request specified MATCH_TYPE_DEFAULT, but also specified a match string.")
-    elif match_type == ANY:
-        if match is not None:
-            raise _invalid("Request specified MATCH_TYPE_SPECIFIED, but also specified a match string.")
-    else:
+    if match_type not in (EXACT, OF_DEFAULT, ANY):
         raise _invalid(f"Unknown match type {match_type}")
+    if match_type == EXACT and match is None:
+        raise _invalid("Request specified MATCH_TYPE_EXACT, but set match string to null.")
+    if match_type != EXACT and match is not None:
+        name = "DEFAULT" if match_type == OF_DEFAULT else "SPECIFIED"
+        raise _invalid(f"Request specified MATCH_TYPE_{name}, but also specified a match string.")
 
 
 def _check_filter_with_zookeeper(components: Sequence[Component]) -> None:

@@ -34,9 +34,6 @@ class Buckets(Generic[M]):
         self._used_ms: dict[tuple[int, tuple[str, str]], int] = {}
         self._swept_ms = 0
 
-    def __len__(self) -> int:
-        return len(self._found)
-
     def at(self, node_id: int, limit: Limit, now_ms: int) -> M:
         """Returns the measurement for the clients that share a limit."""
         key = node_id, limit.bucket
@@ -155,23 +152,18 @@ class Throttle:
 
     def forget(self, node_id: int) -> None:
         """Drops the measurements of a node that stopped."""
-        for buckets in (self.produce.buckets, self.fetch.buckets, self.request.buckets, self.mutations.buckets):
+        quotas = self.produce, self.fetch, self.request, self.mutations
+        for buckets in (*(quota.buckets for quota in quotas), self._connections):
             buckets.forget(node_id)
-        self._connections.forget(node_id)
 
-    def hold_back(self, until_ms: int, loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Future[None], Timer]:
+    def hold_back(self, until_ms: int) -> tuple[asyncio.Future[None], Timer]:
         """Returns a future for a delayed response, and the timer that completes it."""
-        over: asyncio.Future[None] = loop.create_future()
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._is_closed:
             over.set_result(None)
         self._held_back.add(over)
         over.add_done_callback(self._held_back.discard)
         return over, self.clock.call_at(until_ms, wake, over)
-
-    @property
-    def held_back(self) -> int:
-        """Number of delayed responses."""
-        return len(self._held_back)
 
     def close(self) -> None:
         """Sends all delayed responses now."""
