@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from ..groups.coordinator import GroupCoordinator
     from ..metadata.topics import Topic
     from ..metrics.counters import RequestMetrics, TopicCounters
-    from ..metrics.histogram import Histogram
-    from ..metrics.loop_lag import LoopLag
+    from ..metrics.histogram import Histogram, LoopLag
     from ..network.server import Running
     from ..replica.partition import Partition
 

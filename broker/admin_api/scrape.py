@@ -24,7 +24,7 @@ from .metrics import Labels, Rows, gather
 
 if TYPE_CHECKING:
     from ..metrics.counters import RequestMetrics
-    from ..metrics.loop_lag import LoopLag
+    from ..metrics.histogram import LoopLag
     from ..network.server import Running
 
 GZIP_LEVEL = 1  # enough: most of the text is repeated names

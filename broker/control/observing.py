@@ -14,7 +14,7 @@ from aiohttp import web
 
 from ..admin_api.overview import about
 from ..metrics.counters import RequestMetrics
-from ..metrics.loop_lag import LoopLag
+from ..metrics.histogram import LoopLag
 from .access import HEALTH, METRICS, READY
 
 if TYPE_CHECKING:

@@ -168,7 +168,10 @@ class Telemetry:
 
     def _instance(self, instance_id: bytes, client: ClientInfo, now_ms: int) -> Instance:
         """Returns the instance, or a new one if it expired or its subscription may have changed."""
-        self._read_configs()
+        configs = self._configs()
+        if configs != self._known:
+            self._known = {name: dict(of) for name, of in configs.items()}
+            self._version += 1
         found = self.instances.pop(instance_id, None)
         if found is not None and now_ms - found.used_ms > max(FORGOTTEN_AFTER_MS, 3 * found.subscription.interval_ms):
             found = None
@@ -180,12 +183,6 @@ class Telemetry:
         while len(self.instances) > INSTANCES_MAX:
             del self.instances[next(iter(self.instances))]
         return found
-
-    def _read_configs(self) -> None:
-        configs = self._configs()
-        if configs != self._known:
-            self._known = {name: dict(of) for name, of in configs.items()}
-            self._version += 1
 
     def _subscription(self, instance_id: bytes, client: ClientInfo) -> Subscription:
         attributes = {
@@ -223,9 +220,7 @@ def _matches(selectors: str, attributes: Mapping[str, str | None]) -> bool:
     return True
 
 
-@functools.lru_cache(256)
-def _pattern(text: str) -> Pattern:
-    return Pattern(text)
+_pattern = functools.lru_cache(256)(Pattern)
 
 
 def _subscription_id(metrics: tuple[str, ...], interval_ms: int, instance_id: bytes) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol
@@ -172,8 +173,7 @@ class TopicMetrics:
     def all(self) -> TopicCounters:
         """Returns the sum over all topics, deleted ones included."""
         found = TopicCounters()
-        found.add(self.gone)
-        for counters in self.by_name.values():
+        for counters in (self.gone, *self.by_name.values()):
             found.add(counters)
         return found
 
@@ -249,10 +249,10 @@ class RequestMetrics:
         self.timer = timer
         self.apis: dict[int, ApiCounters] = {}
         self.topics = TopicMetrics()
-        self.opened: dict[str, int] = {}
+        self.opened: Counter[str] = Counter()
         """Accepted connections by listener."""
-        self.closed: dict[str, int] = {}
-        self.authentications: dict[tuple[str, str], int] = {}
+        self.closed: Counter[str] = Counter()
+        self.authentications: Counter[tuple[str, str]] = Counter()
         """Outcomes of authentications, by (outcome, listener)."""
         self.violations = 0
         """Connections closed because of invalid data."""
@@ -287,16 +287,3 @@ class RequestMetrics:
         elif error is not None:
             code = code_of(error)
             counted.errors[code] = counted.errors.get(code, 0) + 1
-
-    def connected(self, listener: str) -> None:
-        """Counts an accepted connection."""
-        self.opened[listener] = self.opened.get(listener, 0) + 1
-
-    def authenticated(self, outcome: str, listener: str) -> None:
-        """Counts an outcome of an authentication."""
-        key = outcome, listener
-        self.authentications[key] = self.authentications.get(key, 0) + 1
-
-    def disconnected(self, listener: str) -> None:
-        """Counts a closed connection."""
-        self.closed[listener] = self.closed.get(listener, 0) + 1

@@ -327,7 +327,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self.shared.tap is not None:
             self._known(self.shared.tap)
         if self.shared.metrics is not None:
-            self.shared.metrics.connected(self.listener)
+            self.shared.metrics.opened[self.listener] += 1
         self.last_active_ms = self.shared.broker.waits.now_ms()
         self.shared.idle_watch.begin()
         if self.shared.stopping:
@@ -465,7 +465,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._lost(running.seen, self._reason(exc))
             self.shared.own_tap.closed(self._peer)
         if self.shared.metrics is not None:
-            self.shared.metrics.disconnected(self.listener)
+            self.shared.metrics.closed[self.listener] += 1
         self.shared.closed(self)
         if self._verdict is not Verdict.REFUSED:
             self.shared.admissions[self.node_id].leave(self)
@@ -772,7 +772,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _count(self, outcome: str) -> None:
         if self.shared.metrics is not None:
-            self.shared.metrics.authenticated(outcome, self.listener)
+            self.shared.metrics.authentications[outcome, self.listener] += 1
 
     def _violated(self, violation: ProtocolViolation) -> None:
         if self.shared.metrics is not None:

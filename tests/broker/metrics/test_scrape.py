@@ -20,8 +20,7 @@ from ottla.broker.handlers import HANDLERS
 from ottla.broker.metrics.counters import RequestMetrics, TopicCounters, TopicMetrics
 from ottla.broker.metrics.errors import code_of, name_of, noting
 from ottla.broker.metrics.families import FAMILIES
-from ottla.broker.metrics.histogram import Histogram
-from ottla.broker.metrics.loop_lag import EVERY_SECONDS, LoopLag
+from ottla.broker.metrics.histogram import EVERY_SECONDS, Histogram, LoopLag
 from ottla.broker.network import router
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.schema import Value, empty_value, types_of
