@@ -67,6 +67,15 @@ class Credential(NamedTuple):
         stored_key = scram.stored_key(name, scram.client_key(name, salted_password))
         return cls(salt, stored_key, scram.server_key(name, salted_password), iterations)
 
+    @classmethod
+    def of_password(
+        cls, mechanism: Mechanism, password: str, salt: bytes | None = None, iterations: int = ITERATIONS_MIN
+    ) -> Credential:
+        """Derives the keys from a password, which takes milliseconds; by default with a random salt."""
+        salt = secrets.token_bytes(SALT_BYTES) if salt is None else salt
+        salted = scram.salted_password(HASHES[mechanism], password, salt, iterations)
+        return cls.made(mechanism, salt, salted, iterations)
+
 
 def decoy(secret: bytes, name: str, hash_name: str, models: Sequence[Credential] = ()) -> Credential:
     """Returns a credential that no password fits, the same for each call.
@@ -158,7 +167,9 @@ class ScramCredentials:
                 refused[wanted.name] = Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
             elif wanted.name not in refused:
                 results[wanted.name] = None
-                records.append(_record(wanted))
+                mechanism = Mechanism(wanted.mechanism)
+                made = Credential.made(mechanism, wanted.salt, wanted.salted_password, wanted.iterations)
+                records.append(_record(wanted.name, mechanism, made))
         if records:
             yield from self._metadata.append_steps(records, now_ms)
         for record in records:
@@ -169,10 +180,11 @@ class ScramCredentials:
         """Stores the passwords of these users for all mechanisms, where their credentials are not those already. Raises
         StorageError."""
         records = [
-            _record(_upsertion(user, mechanism, password))
+            _record(user, mechanism, Credential.of_password(mechanism, password))
             for user, password in passwords.items()
             for mechanism in Mechanism
-            if not _is_of(self._users.get(user, {}).get(mechanism), mechanism, password)
+            if (known := self.find(user, mechanism)) is None
+            or known != Credential.of_password(mechanism, password, known.salt, known.iterations)
         ]
         if records:
             self._metadata.append(records, now_ms)
@@ -234,20 +246,5 @@ def _problem(change: Deletion | Upsertion) -> Refused | None:
     return None
 
 
-def _upsertion(user: str, mechanism: Mechanism, password: str) -> Upsertion:
-    salt = secrets.token_bytes(SALT_BYTES)
-    salted = scram.salted_password(HASHES[mechanism], password, salt, ITERATIONS_MIN)
-    return Upsertion(name=user, mechanism=mechanism, iterations=ITERATIONS_MIN, salt=salt, salted_password=salted)
-
-
-def _is_of(credential: Credential | None, mechanism: Mechanism, password: str) -> bool:
-    """Returns whether a credential was made of this password."""
-    if credential is None:
-        return False
-    salted = scram.salted_password(HASHES[mechanism], password, credential.salt, credential.iterations)
-    return Credential.made(mechanism, credential.salt, salted, credential.iterations) == credential
-
-
-def _record(wanted: Upsertion) -> UserScramCredentialRecord:
-    made = Credential.made(Mechanism(wanted.mechanism), wanted.salt, wanted.salted_password, wanted.iterations)
-    return UserScramCredentialRecord(name=wanted.name, mechanism=wanted.mechanism, **made._asdict())
+def _record(user: str, mechanism: Mechanism, made: Credential) -> UserScramCredentialRecord:
+    return UserScramCredentialRecord(name=user, mechanism=mechanism, **made._asdict())

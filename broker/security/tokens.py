@@ -22,10 +22,9 @@ from ...protocol.frozen import frozen
 from ...protocol.internal_records.metadata_records import DelegationTokenRecord, RemoveDelegationTokenRecord
 from ...protocol.limits import INT64_MAX
 from ...protocol.named import NamedTuple
-from ...protocol.security import scram
 from ...storage.format.partition_metadata import encode_id
 from ..errors import Refused
-from .scram import HASHES, ITERATIONS_MIN, Credential, Mechanism
+from .scram import Credential, Mechanism
 
 if TYPE_CHECKING:
     from ..config.configured import Configured
@@ -40,7 +39,7 @@ RECORD_BYTES_MAX = 8 << 20
 NO_TIME = -1
 Rules = Literal["zookeeper", "expired_first", "removable"]
 ZOOKEEPER, EXPIRED_FIRST, REMOVABLE = get_args(Rules)
-KEY_BYTES, SALT_BYTES = 32, 16
+KEY_BYTES = 32
 SECRET_KEY, MASTER_KEY = "delegation.token.secret.key", "delegation.token.master.key"
 
 
@@ -165,10 +164,7 @@ class DelegationTokens:
         known = self._credentials.get((token.token_id, mechanism))
         if known is None:
             password = base64.b64encode(self.secret_of(token.token_id)).decode()
-            salt = secrets.token_bytes(SALT_BYTES)
-            salted = scram.salted_password(HASHES[mechanism], password, salt, ITERATIONS_MIN)
-            known = Credential.made(mechanism, salt, salted, ITERATIONS_MIN)
-            self._credentials[token.token_id, mechanism] = known
+            known = self._credentials[token.token_id, mechanism] = Credential.of_password(mechanism, password)
         return known
 
     # Changes
@@ -225,14 +221,14 @@ class DelegationTokens:
             _check_unexpired(token, now_ms)
         if not is_removed:
             return self._moved(token, period_ms, now_ms)
-        self._remove([token], now_ms)
+        self._write([RemoveDelegationTokenRecord(token_id=token.token_id)], now_ms)
         return period_ms if self._rules == EXPIRED_FIRST else now_ms
 
     def remove_expired(self, now_ms: int) -> int:
         """Removes tokens whose time is over, REMOVED_AT_ONCE at most; returns their number. Raises StorageError."""
         expired = [token for token in self._tokens.values() if token.is_expired(now_ms)][:REMOVED_AT_ONCE]
         if expired:
-            self._remove(expired, now_ms)
+            self._write([RemoveDelegationTokenRecord(token_id=token.token_id) for token in expired], now_ms)
         return len(expired)
 
     def next_expiry_ms(self) -> int | None:
@@ -265,11 +261,9 @@ class DelegationTokens:
             expiration_timestamp=token.expiry_ms,
             token_id=token.token_id,
         )
-        self._metadata.append([record], now_ms)
-        self.replay(record)
+        self._write([record], now_ms)
 
-    def _remove(self, tokens: Sequence[DelegationToken], now_ms: int) -> None:
-        records = [RemoveDelegationTokenRecord(token_id=token.token_id) for token in tokens]
+    def _write(self, records: Sequence[DelegationTokenRecord | RemoveDelegationTokenRecord], now_ms: int) -> None:
         self._metadata.append(records, now_ms)
         for record in records:
             self.replay(record)

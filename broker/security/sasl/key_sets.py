@@ -8,7 +8,6 @@ Kafka's RefreshingHttpsJwks and JwksFileVerificationKeyResolver.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import stat
@@ -19,6 +18,7 @@ import urllib.parse
 import urllib.request
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
@@ -259,30 +259,20 @@ async def fetched(url: str, trust: Mapping[str, str] = MappingProxyType({})) -> 
 
     Raises ValueError, one line.
     """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[bytes] = loop.create_future()
-
-    def done(data: bytes | None, problem: str) -> None:
-        if future.done():
-            return
-        if data is None:
-            future.set_exception(ValueError(problem))
-        else:
-            future.set_result(data)
+    future: Future[bytes] = Future()
+    future.set_running_or_notify_cancel()  # the thread sets a result also after the caller was cancelled
 
     def work() -> None:
         try:
-            result: tuple[bytes | None, str] = _get(url, time.monotonic() + FETCH_SECONDS, trust), ""
+            future.set_result(_get(url, time.monotonic() + FETCH_SECONDS, trust))
         except Exception as error:
-            result = None, f"cannot fetch the key set: {_cause(error)}"
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(done, *result)
+            future.set_exception(ValueError(f"cannot fetch the key set: {_cause(error)}"))
 
     # Not a thread of the loop's executor: asyncio waits for these at the end, also for a server that sends nothing.
     threading.Thread(target=work, name="ottla-keys", daemon=True).start()
     try:
         async with asyncio.timeout(FETCH_SECONDS):
-            return await future
+            return await asyncio.wrap_future(future)
     except TimeoutError:
         raise ValueError(f"cannot fetch the key set: no whole response within {FETCH_SECONDS:g} s") from None
 
@@ -300,11 +290,8 @@ def _get(url: str, deadline: float, trust: Mapping[str, str]) -> bytes:
     opener = urllib.request.OpenerDirector()
     is_https = url.lower().startswith("https:")
     transport = urllib.request.HTTPSHandler(context=https_context(trust)) if is_https else urllib.request.HTTPHandler()
-    for handler in (
-        transport,
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPErrorProcessor(),
-    ):  # no proxies, no redirects and no other schemes
+    # No proxies, no redirects and no other schemes.
+    for handler in (transport, urllib.request.HTTPDefaultErrorHandler(), urllib.request.HTTPErrorProcessor()):
         opener.add_handler(handler)
     request = urllib.request.Request(url, headers={"Accept": "application/json"})
     found = bytearray()

@@ -84,8 +84,7 @@ class PlainExchange(Exchange):
         if expected is None or not is_equal:
             raise SaslError("Authentication failed: Invalid username or password")
         if authzid and authzid != user:
-            text = "Client requested an authorization id that is different from username"
-            raise SaslError(f"Authentication failed: {text}")
+            raise SaslError(_OTHER_USER)
         self.user, self.is_complete = user, True
         return b""
 
@@ -103,6 +102,7 @@ _CLIENT_FINAL = re.compile(
 )
 _TOKEN_DECOY_SECRET = secrets.token_bytes(32)
 _TOKEN_AUTH = re.compile(r",tokenauth=([^,]*)")
+_OTHER_USER = "Authentication failed: Client requested an authorization id that is different from username"
 
 
 class ScramExchange(Exchange):
@@ -146,8 +146,7 @@ class ScramExchange(Exchange):
         user = _unescaped(match["user"])
         authzid = match["authzid"]
         if authzid is not None and _unescaped(authzid) != user:
-            text = "Client requested an authorization id that is different from username"
-            raise SaslError(f"Authentication failed: {text}")
+            raise SaslError(_OTHER_USER)
         self.token_authenticated = _is_token(match["extensions"])
         self._credential = self._of_token(user) if self.token_authenticated else self._of_user(user)
         self._nonce = match["nonce"] + self._nonce

@@ -72,10 +72,8 @@ class SignedValidator:
         """Checks audience and issuer. A token with an audience is not for a broker that expects none."""
         settings = self._settings
         audience = claims.get("aud")
-        if not isinstance(audience, str | list | None):
-            raise TokenRefused("the claim aud is neither a text nor a list of texts")
-        names = [audience] if isinstance(audience, str) else cast("list[str]", audience or [])
-        if not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnnecessaryIsInstance]
+        names: Any = [audience] if isinstance(audience, str) else audience or []
+        if not isinstance(audience, str | list | None) or not all(isinstance(name, str) for name in names):
             raise TokenRefused("the claim aud is neither a text nor a list of texts")
         is_free = settings.any_audience and not settings.audiences
         if not is_free and (settings.audiences or audience is not None) and not set(names) & set(settings.audiences):
