@@ -6,14 +6,12 @@ Owns reading headers without the records: of large entries only the headers are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from ...backend import TopicPartition, Wanted
 from ..columnar.columns import rows_of
-from ..columns import BATCH_FIELDS, as_kind, batch_schema, codec_names, repeated, row_of, timestamps
+from ..columns import BATCH_FIELDS, as_kind, batch_schema, codec_names, repeated, timestamps
 from . import indexes
 from .headers import Bools, Table
 from .reading import Reading, matches
@@ -28,29 +26,20 @@ class BatchReading(Reading):
     CRC is an ordinary row.
     """
 
-    def __init__(self, folder: str, key: TopicPartition, start: int, end: int, wanted: Wanted, *more: int) -> None:
-        super().__init__(folder, key, start, end, replace(wanted, control=True), *more)
-
-    def _tables(self, source: Hops | Windows) -> Iterator[tuple[Table, pa.Array | None]]:
-        """Yields the headers, with the result of the CRC check if it is wanted."""
-        for found in source:
-            if isinstance(found, Window):
-                crc_ok = pa.array([matches(found, index) for index in range(len(found.table))], pa.bool_())
-                yield found.table, crc_ok
-            else:
-                yield found, None
+    _schema = staticmethod(batch_schema)
 
     def _entries_from(self, file: LogFile, position: int) -> Iterator[pa.RecordBatch]:
         while True:
             with_crc = "crcOk" in self._wanted.columns
             source = Windows(file, position, self._window_bytes) if with_crc else Hops(file, position)
-            for table, crc_ok in self._tables(source):
+            for found in source:
+                table = found.table if isinstance(found, Window) else found
                 last = int(table.last_offsets[-1])
                 # Selects by the last offset, which is unique, so that each entry is in exactly one range whatever the
                 # bounds.
                 chosen = (table.last_offsets >= self._cursor) & (table.last_offsets < self._end) & self._chosen(table)
                 if chosen.any():
-                    yield self._rows(table, chosen, crc_ok)
+                    yield self._rows(found, table, chosen)
                 self._previous = last
                 self._cursor = self._claimed = max(self._cursor, min(last + 1, self._end))
                 if last >= self._end - 1:
@@ -66,33 +55,23 @@ class BatchReading(Reading):
                 return
             position = again.position
 
-    def _rows(self, table: Table, chosen: Bools, crc_ok: pa.Array | None) -> pa.RecordBatch:
+    def _rows(self, found: Window | Table, table: Table, chosen: Bools) -> pa.RecordBatch:
         everything = bool(chosen.all())
         count = len(table) if everything else int(chosen.sum())
+        constants = {"topic": self._key.topic, "partition": self._key.partition, "file": self._path}
         arrays: list[pa.Array] = []
         for name in self._wanted.columns:
             kind = BATCH_FIELDS[name].type
-            if name in ("topic", "partition", "file"):
-                constant = {"topic": self._key.topic, "partition": self._key.partition, "file": self._path}[name]
-                arrays.append(repeated(constant, kind, count))
+            if name in constants:
+                arrays.append(repeated(constants[name], kind, count))
                 continue
-            column = crc_ok if name == "crcOk" else _COLUMNS[name](table)
-            assert column is not None
+            if isinstance(found, Window) and name == "crcOk":
+                column = pa.array([matches(found, index) for index in range(len(table))], pa.bool_())
+            else:
+                column = _COLUMNS[name](table)
             column = column if everything else column.filter(pa.array(chosen))
             arrays.append(as_kind(column, kind))
         return rows_of(arrays, batch_schema(self._wanted.columns), count)
-
-    def _raw_row(self, raw: bytes, details: dict[str, object]) -> pa.RecordBatch:
-        """Returns a row with the position of bytes that hold no recognisable entry."""
-        values = {
-            "topic": self._key.topic,
-            "partition": self._key.partition,
-            "file": self._path,
-            "position": details.get("position"),
-            "lastOffset": details["offset"],
-            "crcOk": False,
-        }
-        return row_of(values, batch_schema(self._wanted.columns))
 
 
 def _plain(name: str) -> Callable[[Table], pa.Array]:

@@ -63,8 +63,11 @@ class Catalog:
         known: dict[TopicPartition, Folder] = {}
         self._named = set()
         for path in self._expanded():
-            found, is_named = _folders(path)
-            for folder in found:
+            if not is_url(path) and not os.path.exists(path):
+                raise ReadError(f"there is no folder {path}")
+            found, is_named = logs.partitions_at(path)
+            for one in found:
+                folder = Folder(TopicPartition(one.topic, one.partition), one.path)
                 other = known.setdefault(folder.key, folder)
                 if os.path.realpath(other.path) != os.path.realpath(folder.path):
                     raise ReadError(f"{folder.key} is in two folders: {other.path} and {folder.path}")
@@ -116,14 +119,6 @@ def _split(path: str) -> list[str]:
     if os.path.exists(path):
         return [path]
     return [one.strip() for one in path.split(",") if one.strip()]
-
-
-def _folders(path: str) -> tuple[list[Folder], bool]:
-    """Returns the partitions at a path, and whether the path is itself a partition's folder."""
-    if not is_url(path) and not os.path.exists(path):
-        raise ReadError(f"there is no folder {path}")
-    found, is_named = logs.partitions_at(path)
-    return [Folder(TopicPartition(one.topic, one.partition), one.path) for one in found], is_named
 
 
 def names(folder: str) -> list[str]:

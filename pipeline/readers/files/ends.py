@@ -6,6 +6,7 @@ checkpoint of high watermarks is the end, written every few seconds; otherwise t
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import NamedTuple
 
@@ -32,11 +33,11 @@ class _Open(NamedTuple):
 
 
 class _Root(NamedTuple):
-    """The state of a data directory: in use or not, log start offsets and high watermarks."""
+    """The state of a data directory: in use or not, high watermarks and log start offsets."""
 
     in_use: bool
-    starts: dict[tuple[str, int], int]
     watermarks: dict[tuple[str, int], int]
+    starts: dict[tuple[str, int], int]
 
 
 class Ends:
@@ -46,20 +47,11 @@ class Ends:
     def __init__(self) -> None:
         self._ends: dict[str, Mark] = {}  # the last known entry of each segment
         self._open: dict[str, _Open] = {}
-        self._roots: dict[str, _Root] = {}
+        self._root = functools.cache(_root)
 
     def look(self) -> None:
         """Drops the cached state of the data directories."""
-        self._roots.clear()
-
-    def _root(self, path: str) -> _Root:
-        found = self._roots.get(path)
-        if found is None:
-            in_use = is_in_use(path)
-            watermarks = _checkpoint(path, checkpoint.REPLICATION_OFFSET)
-            found = _Root(in_use, _checkpoint(path, checkpoint.LOG_START_OFFSET), watermarks)
-            self._roots[path] = found
-        return found
+        self._root.cache_clear()
 
     def start(self, folder: Folder) -> int:
         """Returns the log start offset: the base offset of the first segment, or a higher one after DeleteRecords."""
@@ -137,6 +129,9 @@ def is_torn(file: LogFile, position: int) -> bool:
     return header is not None or file.size() - position < HEADER_BYTES or file.is_zeros(position)
 
 
-def _checkpoint(root: str, name: str) -> dict[tuple[str, int], int]:
-    with as_read_error():
-        return checkpoint.read_offsets(files_of(root), os.path.join(root, name))
+def _root(path: str) -> _Root:
+    def noted(name: str) -> dict[tuple[str, int], int]:
+        with as_read_error():
+            return checkpoint.read_offsets(files_of(path), os.path.join(path, name))
+
+    return _Root(is_in_use(path), noted(checkpoint.REPLICATION_OFFSET), noted(checkpoint.LOG_START_OFFSET))

@@ -127,14 +127,11 @@ class FileBackend:
         return found
 
     def topic_id(self, topic: str) -> bytes:
-        """Returns the id of a topic from its first partition here; ZERO_UUID if it has no id or is not here."""
         return self._catalog.topic_id(topic)
 
     # -- timestamps
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Returns the first offset whose timestamp is >= the given one (epoch milliseconds), or None."""
-
         def first(folder: Folder) -> int | None:
             start, end = self._ends.start(folder), self._ends.high_watermark(folder)
             return retried(lambda: _first_at(folder, start, end, times[folder.key]))
@@ -150,13 +147,10 @@ class FileBackend:
         if at_least is None and sum(map(len, by_range)) > PIECES_PLENTY:
             by_range = [list(joined(of, min(JOINED_BYTES, self._part_bytes))) for of in by_range]
         whole = [piece for of in by_range for piece in of]
-        return [part for piece in whole for part in self._parts(piece, self._bytes_each(whole, at_least))]
-
-    def _bytes_each(self, whole: Sequence[FilePiece], at_least: int | None) -> int:
-        if not at_least or at_least <= len(whole):
-            return self._part_bytes
-        total = sum(piece.size_bytes for piece in whole)
-        return max(1, min(self._part_bytes, total // at_least))
+        bytes_each = self._part_bytes
+        if at_least and at_least > len(whole):
+            bytes_each = max(1, min(bytes_each, sum(piece.size_bytes for piece in whole) // at_least))
+        return [part for piece in whole for part in self._parts(piece, bytes_each)]
 
     def _by_segment(self, range_: OffsetRange, wanted: Wanted, listed: dict[str, list[Segment]]) -> Iterator[FilePiece]:
         """Yields a piece for each segment, without the estimated bytes before `start`. `listed` caches the segments of

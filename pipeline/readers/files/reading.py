@@ -11,9 +11,9 @@ import logging
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +51,8 @@ def _refuse(damage: columnar.Damage) -> NoReturn:
 
 class Reading:
     """One pass over the offsets from `start` (inclusive) to `end` (exclusive)."""
+
+    _schema: ClassVar[Callable[[Sequence[str]], pa.Schema]] = staticmethod(schema)
 
     def __init__(
         self, folder: str, key: TopicPartition, start: int, end: int, wanted: Wanted, window_bytes: int = WINDOW_BYTES
@@ -208,7 +210,8 @@ class Reading:
         end = again.position if again is not None else file.size()
         if self._wanted.on_corrupt == "emit" and offset < self._end and position < end:
             raw = file.read(position, min(end - position, _RAW_BYTES))
-            yield self._raw_row(raw, {"offset": max(offset, self._cursor), "position": position})
+            offset = max(offset, self._cursor)
+            yield self._raw_row(raw, {"offset": offset, "lastOffset": offset, "position": position})
 
     # -- windows
 
@@ -474,7 +477,7 @@ class Reading:
             )
 
     def _raw_row(self, raw: bytes, details: dict[str, object]) -> pa.RecordBatch:
-        """Returns a row with the raw bytes as its value."""
+        """Returns a row with those of these values that are wanted; the raw bytes are the one of a record."""
         values = {
             **details,
             "value": raw,
@@ -483,7 +486,7 @@ class Reading:
             "crcOk": False,
             "file": self._path,
         }
-        return row_of(values, schema(self._wanted.columns))
+        return row_of(values, self._schema(self._wanted.columns))
 
 
 def matches(window: Window, index: int) -> bool:
