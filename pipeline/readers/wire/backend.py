@@ -1,4 +1,5 @@
-"""A backend over brokers: the partitions, their start and end offsets, and the work of reading.
+"""A backend over brokers: the partitions, their start and end offsets, and the work of reading, a range of one
+partition from its leader for each task.
 
 `commit_offsets` shows the progress of a reader as offsets of a consumer group.
 """
@@ -7,8 +8,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from ....client.consumer.group_offsets import NOT_A_MEMBER, GroupOffsets, OffsetAndMetadata
 from ....client.consumer.list_offsets import EARLIEST, LATEST, OffsetLookup
@@ -22,14 +26,49 @@ from ....protocol.primitives import ZERO_UUID
 from ...backend import INTERNAL, OffsetRange, Offsets, ReadError, Selection, TopicPartition, Wanted
 from ...offsets import MAX_PIECES
 from .config import client_options
-from .connection import ClusterCalls, addresses
-from .event_loop import ThreadLoop
-from .piece import WirePiece
+from .connection import ClusterCalls, addresses, open_cluster
+from .decoding import Decoder
+from .event_loop import ThreadLoop, loop_here
+from .fetch import RangeFetch
 
 LOOKUP_S = 5.0
 """After this time without all offsets, the topics are described again: one may have been deleted meanwhile."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class WirePiece:
+    """Records of a range; picklable. `config` has the `kafka.*` options without their prefix, `topic_id` is the topic's
+    id at planning time (ZERO_UUID if unknown)."""
+
+    config: Settings
+    range: OffsetRange
+    wanted: Wanted
+    topic_id: bytes = ZERO_UUID
+
+    def read(self) -> Generator[pa.RecordBatch, None, None]:
+        """Yields the records in order, with the wanted columns. Connects at the first one; closes at the end, or when
+        the iterator is closed. Raises ReadError and DataLoss, which name the broker and the offset."""
+        options = client_options(self.config)
+        if not self.range.size:
+            return
+        loop = loop_here()
+        decoder = Decoder(self.wanted, self.range)
+        try:
+            cluster = loop.run(open_cluster(options))
+            try:
+                fetch = RangeFetch(cluster, options, self.range, self.wanted, self.topic_id)
+                while (fetched := loop.run(fetch.next())) is not None:
+                    loop.run_ready()  # sends the next Fetch
+                    for found in decoder.rows(fetched):
+                        loop.run_ready()
+                        yield found
+            finally:
+                loop.run(cluster.close())
+        finally:
+            loop.close()
+            decoder.close()
 
 
 class WireBackend:
@@ -75,37 +114,27 @@ class WireBackend:
             topics = await _described(cluster, named if by_name else None)
             # Old brokers do not report their internal topics as internal.
             internal = INTERNAL | {name for name, topic in topics.items() if topic.is_internal}
-            _check([topic for name, topic in topics.items() if by_name or _selects(selection, name, internal)])
+            selected = {key.topic for key in selection.of([TopicPartition(name, 0) for name in topics], internal)}
+            _check([topic for name, topic in topics.items() if by_name or name in selected])
             return topics, internal
 
         topics, internal = self._run("the topics of the cluster", described)
         self._ids.update((name, topic.id) for name, topic in topics.items())
         known = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
-        self._check_named(named, selection.assigned or (), known)
+        absent = [f"topic {name!r}" for name in sorted(named - {key.topic for key in known})]
+        absent += [f"partition {key}" for key in sorted(set(selection.assigned or ()) - set(known))]
+        if absent:
+            raise ReadError(f"{absent[0]} does not exist (brokers at {addresses(self._options)})")
         return selection.of(known, internal)
 
-    def _check_named(
-        self, topics: Iterable[str], partitions: Iterable[TopicPartition], known: Iterable[TopicPartition]
-    ) -> None:
-        there = set(known)
-        names = {key.topic for key in there}
-        for name in sorted(set(topics) - names):
-            raise ReadError(f"topic {name!r} does not exist (brokers at {addresses(self._options)})")
-        for key in sorted(set(partitions) - there):
-            raise ReadError(f"partition {key} does not exist (brokers at {addresses(self._options)})")
-
     def earliest(self, of: Sequence[TopicPartition]) -> Offsets:
-        """Returns the log start offsets, without partitions that no longer exist."""
         return self._offsets("log start offsets", dict.fromkeys(of, EARLIEST), committed=False)
 
     def latest(self, of: Sequence[TopicPartition], *, committed: bool) -> Offsets:
-        """Returns the high watermarks or the last stable offsets of the leaders, without partitions that no longer
-        exist."""
         return self._offsets("log end offsets", dict.fromkeys(of, LATEST), committed=committed)
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Returns the first offset whose timestamp is >= the given one (epoch milliseconds), or None. Raises ReadError
-        for brokers before 0.10.1, which lack this lookup."""
+        """Raises ReadError for brokers before 0.10.1, which lack this lookup."""
         # Negative timestamps are special values of ListOffsets, and v0/v1 records may have -1.
         lookups = {key: time_ms if time_ms >= 0 else EARLIEST for key, time_ms in times.items()}
         found = self._offsets("offsets by timestamp", lookups, committed=False)
@@ -123,7 +152,8 @@ class WireBackend:
             # Only existing partitions are looked up: for others a broker may wait, or create the topic.
             topics = await _described(cluster, {key.topic for key in wanted})
             _check(topics.values())
-            left = {(key.topic, key.partition): at for key, at in wanted.items() if _is_there(topics, key)}
+            there = {(name, number) for name, topic in topics.items() for number in topic.partitions}
+            left: dict[tuple[str, int], int] = {key: at for key, at in wanted.items() if key in there}
             await cluster.refresh({topic for topic, _ in left})
             found = await OffsetLookup(cluster, committed).all(left, min(LOOKUP_S, self._patience_s))
             return {TopicPartition(*key): one.offset for key, one in found.items()}
@@ -169,15 +199,6 @@ def _check(topics: Iterable[Topic]) -> None:
     for topic in topics:
         if topic.error:
             raise KafkaError(topic.error, f"topic {topic.name!r}")
-
-
-def _selects(selection: Selection, name: str, internal: frozenset[str]) -> bool:
-    return bool(selection.of([TopicPartition(name, 0)], internal))
-
-
-def _is_there(topics: Mapping[str, Topic], key: TopicPartition) -> bool:
-    known = topics.get(key.topic)
-    return known is not None and key.partition in known.partitions
 
 
 def split(ranges: Sequence[OffsetRange], at_least: int | None) -> list[OffsetRange]:

@@ -20,7 +20,7 @@ from ....client.net.threads import mark_retrieved
 from ....protocol.errors import ErrorCode
 from ....protocol.messages.records.fetch import FetchRequest
 from ....protocol.primitives import ZERO_UUID
-from ...backend import DataLoss, OffsetRange, ReadError
+from ...backend import DataLoss, OffsetRange, ReadError, Wanted
 from .connection import with_brokers
 from .entries import begins_damaged, extent
 
@@ -69,30 +69,19 @@ class _OffsetMoved(Exception):
 
 
 class RangeFetch:
-    """Fetches one range, in order. `committed` reads up to the last stable offset. `topic_id` is the topic's id at
-    planning time, ZERO_UUID if unknown. Without `fail_on_loss` lost records are skipped with a warning.
-    `distrust_headers`: damaged batches must be skipped, see `extent`."""
+    """Fetches one range, in order. `topic_id` is the topic's id at planning time, ZERO_UUID if unknown."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        options: ConsumerOptions,
-        wanted: OffsetRange,
-        *,
-        committed: bool,
-        topic_id: bytes = ZERO_UUID,
-        fail_on_loss: bool = True,
-        distrust_headers: bool = False,
+        self, cluster: Cluster, options: ConsumerOptions, of: OffsetRange, wanted: Wanted, topic_id: bytes = ZERO_UUID
     ) -> None:
         self._cluster = cluster
         self._options = options
-        self._range = wanted
-        self._committed = committed
+        self._range = of
+        self._wanted = wanted
         self._topic_id = topic_id
-        self._fail_on_loss = fail_on_loss
-        self._distrust_headers = distrust_headers
-        self._lookup = OffsetLookup(cluster, committed)
-        self._offset = wanted.start
+        self._distrust_headers = wanted.on_corrupt != "fail"  # damaged batches must be skipped, see `extent`
+        self._lookup = OffsetLookup(cluster, wanted.committed)
+        self._offset = of.start
         self._limit_bytes = min(FIRST_BYTES, options.max_partition_fetch_bytes, options.fetch_max_bytes)
         self._most_bytes = min(options.max_partition_fetch_bytes, options.fetch_max_bytes)
         self._max_wait_ms = options.fetch_max_wait_ms
@@ -182,7 +171,7 @@ class RangeFetch:
             max_wait_ms=self._max_wait_ms,
             min_bytes=self._options.fetch_min_bytes,
             max_bytes=self._options.fetch_max_bytes,
-            isolation_level=int(self._committed and version >= 4),
+            isolation_level=int(self._wanted.committed and version >= 4),
             topics=[fetch_topic(topic=topic, topic_id=topic_id, partitions=[one])],
         )
         timeout_s = (self._options.request_timeout_ms + self._max_wait_ms) / 1000
@@ -210,11 +199,13 @@ class RangeFetch:
         if found.next_offset > pending.offset:
             self._offset = found.next_offset
             self._max_wait_ms = self._options.fetch_max_wait_ms
-            self._estimate(found.stop, found.next_offset - pending.offset)
+            # The fetch size is lowered to the estimated rest of the range.
+            left_bytes = found.stop * (end - self._offset) // (found.next_offset - pending.offset)
+            self._limit_bytes = min(self._most_bytes, max(LEAST_BYTES, left_bytes + left_bytes // 8))
             if self._offset < end and not pending.connection.is_closed:
                 self._pending = self._send(pending.connection)
             aborted = tuple((one.producer_id, one.first_offset) for one in response.aborted_transactions or ())
-            return Fetched(data[: found.stop], aborted if self._committed else (), pending.offset, self._broker)
+            return Fetched(data[: found.stop], aborted if self._wanted.committed else (), pending.offset, self._broker)
         if found.is_broken:
             raise ReadError(
                 f"{self._range.key} cannot be read at offset {pending.offset} of {self._broker}: no record"
@@ -227,11 +218,6 @@ class RangeFetch:
         else:
             await self._nothing(pending.version, response)
         return None
-
-    def _estimate(self, size_bytes: int, offsets: int) -> None:
-        """Lowers the fetch size to the estimated rest of the range."""
-        left_bytes = size_bytes * (self._range.end - self._offset) // offsets
-        self._limit_bytes = min(self._most_bytes, max(LEAST_BYTES, left_bytes + left_bytes // 8))
 
     def _enlarge(self, needed_bytes: int) -> None:
         """Raises the fetch size. Fetch before v3 truncates even the first entry at the limit."""
@@ -249,7 +235,7 @@ class RangeFetch:
         """Handles a response without an entry at or after the offset: the cleaner removed the last ones, or they are
         not visible yet."""
         loop = asyncio.get_running_loop()
-        stable = self._committed and version >= 4 and response.last_stable_offset >= 0
+        stable = self._wanted.committed and version >= 4 and response.last_stable_offset >= 0
         visible = response.last_stable_offset if stable else response.high_watermark
         if visible > self._offset and self._max_wait_ms == 0:
             # Confirmed by a second request: ending too early would lose records silently.
@@ -284,7 +270,7 @@ class RangeFetch:
             elif code in _NO_TOPIC:
                 await self._check_there()
             elif code == ErrorCode.CORRUPT_MESSAGE or not (error.retriable or code == ErrorCode.UNKNOWN_SERVER_ERROR):
-                raise self._failure(error)
+                raise self._failure(error) from error
             if code is None or error.retriable:
                 await self._cluster.refresh([self._range.topic] if self._known else [])
         except ClientError as another:
@@ -292,14 +278,12 @@ class RangeFetch:
         self._attempts += 1
         delay_s = self._cluster.retry_backoff_s(self._attempts)
         if loop.time() + delay_s >= self._deadline:
-            raise self._failure(error)
+            raise self._failure(error) from error
         await asyncio.sleep(delay_s)
 
     def _failure(self, error: ClientError) -> ReadError:
         text = with_brokers(error, self._cluster)
-        failure = ReadError(f"{self._range.key} cannot be read at offset {self._offset}: {text}")
-        failure.__cause__ = error
-        return failure
+        return ReadError(f"{self._range.key} cannot be read at offset {self._offset}: {text}")
 
     async def _out_of_range(self) -> None:
         """Skips to the next existing records if data loss is allowed. Returns if the offset is in range by now."""
@@ -319,7 +303,7 @@ class RangeFetch:
         at = self._broker or ",".join(f"{node.host}:{node.port}" for node in self._cluster.nodes.values())
         what = f"offsets {self._offset} to {until - 1}" if until > self._offset else "its records"
         text = f"{self._range.key} has lost {what}: {why} (broker at {at})"
-        if self._fail_on_loss:
+        if self._wanted.fail_on_loss:
             raise DataLoss(f"{text}; failOnDataLoss=false reads the remaining ones")
         _log.warning("%s", text)
         self._offset = max(until, self._offset)

@@ -78,13 +78,12 @@ class World:
     def read(self, end: int, start: int = 0, *, slowly: Any = None, options: Any = None, **more: Any) -> list[Fetched]:
         """Returns all responses of a range."""
         config = client_options({**QUICK, "bootstrap.servers": "one:9092", **SIMULATED, **(options or {})})
-        more.setdefault("committed", False)
         found: list[Fetched] = []
 
         async def work() -> list[Fetched]:
             cluster = await open_cluster(config)
             try:
-                fetch = RangeFetch(cluster, config, OffsetRange("t", 0, start, end), **more)
+                fetch = RangeFetch(cluster, config, OffsetRange("t", 0, start, end), Wanted(("offset",), **more))
                 while (fetched := await fetch.next()) is not None:
                     found.append(fetched)
                     if slowly is not None:
@@ -320,7 +319,7 @@ def test_wrong_last_offset_delta_hides_no_batch(place: int, limit: int, policy: 
         return response(data)
 
     decoder = Decoder(Wanted(("offset", "crcOk"), on_corrupt=policy), OffsetRange("t", 0, 1, 22))
-    found = World(fetch).read(22, 1, distrust_headers=True, options={"max.partition.fetch.bytes": str(limit)})
+    found = World(fetch).read(22, 1, on_corrupt="skip", options={"max.partition.fetch.bytes": str(limit)})
     rows = [row for one in found for some in decoder.rows(one) for row in some.to_pylist()]
     assert [row["offset"] for row in rows if row["crcOk"]] == [1, 2, 3, 4, 5, 6, 7, *range(12, 22)]
     shown = [row["offset"] for row in rows if not row["crcOk"]]

@@ -13,7 +13,7 @@ import pytest
 
 from ottla.pipeline.backend import OffsetRange
 from ottla.pipeline.readers.wire import WireBackend
-from ottla.pipeline.readers.wire.piece import WirePiece
+from ottla.pipeline.readers.wire.backend import WirePiece
 from ottla_testing.patience import PATIENCE_S
 from ottla_testing.pipeline.wire_world import all_rows, config, wanted
 

@@ -18,9 +18,9 @@ from ottla.broker.testing.embedded import Embedded
 from ottla.client import Producer
 from ottla.pipeline.backend import DataLoss, OffsetRange, ReadError, Selection, TopicPartition
 from ottla.pipeline.readers.wire import WireBackend
+from ottla.pipeline.readers.wire.backend import WirePiece
 from ottla.pipeline.readers.wire.decoding import Decoder
 from ottla.pipeline.readers.wire.fetch import Fetched
-from ottla.pipeline.readers.wire.piece import WirePiece
 from ottla_testing.each import each
 from ottla_testing.pipeline.columnar_samples import FORMATS, entries, some_records
 from ottla_testing.pipeline.columnar_samples import shown as held

@@ -16,7 +16,7 @@ from ottla.client.net.security import Settings
 from ottla.pipeline.backend import OffsetRange, Selection, TopicPartition, Wanted
 from ottla.pipeline.readers.columns import METADATA_COLUMNS, RECORD_COLUMNS
 from ottla.pipeline.readers.wire import WireBackend
-from ottla.pipeline.readers.wire.piece import WirePiece
+from ottla.pipeline.readers.wire.backend import WirePiece
 from ottla.protocol.records import batch
 from ottla_testing.patience import PATIENCE_MS
 
