@@ -179,9 +179,7 @@ def _headers(lists: pa.Array) -> pa.Array:
     offsets = lists.offsets
     counts = np.diff(offsets.to_numpy())
     pieces = lists.values
-    values = pa.StructArray.from_arrays(
-        [pieces.field(0), pieces.field(1)], fields=[HEADERS.value_type.field(0), HEADERS.value_type.field(1)]
-    )
+    values = pa.StructArray.from_arrays([pieces.field(0), pieces.field(1)], fields=list(HEADERS.value_type))
     if offsets.offset:  # a slice: Arrow accepts a null mask only for offsets at the start of their buffer
         offsets = pa.array(offsets.to_numpy().copy())
     return pa.ListArray.from_arrays(offsets, values, type=HEADERS, mask=pa.array(counts == 0))

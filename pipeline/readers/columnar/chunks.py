@@ -51,9 +51,9 @@ class Options:
     `columns` are names of `columns.ALL_COLUMNS`. `control` includes the records of control batches. `keep` receives the
     position and header of each entry before its payload is read, and skips the entry by returning False.
     `check_crc=False` decodes entries with a wrong CRC; the column `crc_ok` marks them. `crcs=False` computes none for
-    v2 batches, which all count as right. `on_damage` is called for each
-    damaged entry, which is skipped; without it the first one raises. A chunk ends after the entry that reaches
-    `chunk_bytes`; `max_batch_bytes` bounds the decompressed size of one entry.
+    v2 batches, which all count as right. `on_damage` is called for each damaged entry, which is skipped; without it the
+    first one raises. A chunk ends after the entry that reaches `chunk_bytes`; `max_batch_bytes` bounds the decompressed
+    size of one entry. Raises ValueError for sizes that no chunk can have.
     """
 
     columns: Sequence[str] = COLUMNS
@@ -64,6 +64,10 @@ class Options:
     on_damage: Callable[[Damage], None] | None = None
     chunk_bytes: int = CHUNK_BYTES
     max_batch_bytes: int = MAX_DECOMPRESSED_BYTES
+
+    def __post_init__(self) -> None:
+        if not 0 < self.chunk_bytes <= MAX_CHUNK_BYTES or not 0 < self.max_batch_bytes <= MAX_CHUNK_BYTES:
+            raise ValueError(f"chunk_bytes and max_batch_bytes must be from 1 to {MAX_CHUNK_BYTES}")
 
 
 @dataclass(slots=True)
@@ -124,21 +128,13 @@ def decode(data: Buffer, options: Options | None = None) -> Iterator[pa.RecordBa
     """
     options = options or Options()
     schema(options.columns)
-    _check_sizes(options)
     return _decode(data, options, lambda rows: record_batch(rows, options.columns) if rows.offsets.size else None)
 
 
 def spans(data: Buffer, options: Options | None = None) -> Iterator[Rows]:
     """Yields the positions of the records and of their parts, like `decode` without building columns: copies only the
     payloads. Includes entries without records."""
-    options = options or Options()
-    _check_sizes(options)
-    return _decode(data, options, lambda rows: rows)
-
-
-def _check_sizes(options: Options) -> None:
-    if not 0 < options.chunk_bytes <= MAX_CHUNK_BYTES or not 0 < options.max_batch_bytes <= MAX_CHUNK_BYTES:
-        raise ValueError(f"chunk_bytes and max_batch_bytes must be from 1 to {MAX_CHUNK_BYTES}")
+    return _decode(data, options or Options(), lambda rows: rows)
 
 
 def _decode(data: Buffer, options: Options, build: Callable[[Rows], Built | None]) -> Iterator[Built]:

@@ -112,7 +112,7 @@ def _encode(table: _Table, options: EncodeOptions) -> Iterator[bytes | bytearray
     sequence = options.base_sequence
     for start, bounds in _groups(table, options.batch_bytes):
         part = table.part(start, start + bounds[-1])
-        data, ends = bytes_of(_records(part, bounds))
+        data, ends = bytes_of(joined(*_record_parts(part, bounds)[0]))
         for first, stop in pairwise(bounds):
             header = _header(part, first, stop, sequence, options)
             if sequence >= 0:
@@ -237,7 +237,7 @@ def _header(part: _Table, first: int, stop: int, sequence: int, options: EncodeO
 def payloads(rows: pa.RecordBatch, bounds: Sequence[int]) -> tuple[memoryview, npt.NDArray[np.int32]]:
     """Returns the uncompressed records of batches of these rows, concatenated, and the end of each record, preceded by
     0. `bounds` are the first rows of the batches and the end of the last one. Raises the errors of `encode`."""
-    return bytes_of(_records(_table(rows), bounds))
+    return bytes_of(joined(*_record_parts(_table(rows), bounds)[0]))
 
 
 def singles(rows: pa.RecordBatch, attributes: int) -> tuple[memoryview, Int64s]:
@@ -262,13 +262,9 @@ def singles(rows: pa.RecordBatch, attributes: int) -> tuple[memoryview, Int64s]:
     return written, ends.astype(np.int64)
 
 
-def _records(part: _Table, bounds: Sequence[int]) -> pa.Array:
-    """Returns the serialised records of these batches, one element each."""
-    return joined(*_record_parts(part, bounds)[0])
-
-
 def _record_parts(part: _Table, bounds: Sequence[int]) -> tuple[list[Any], Int64s]:
-    """Returns the parts that the records of these batches are joined from, and the size of each record."""
+    """Returns the parts that the serialised records of these batches are joined from, one element each, and the size of
+    each record."""
     firsts = np.array(bounds[:-1], np.int64)
     counts = np.diff(np.array(bounds, np.int64))
     offset_deltas = part.offsets - np.repeat(part.offsets[firsts], counts)

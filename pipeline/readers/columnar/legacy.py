@@ -11,9 +11,9 @@ import struct
 import zlib
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ....protocol.limits import INT64_MAX
 from ....protocol.records.batch import CODEC_BITS, BatchHeader
@@ -202,6 +202,5 @@ def _spans(data: Bytes, position: Int64s, stops: Int64s) -> tuple[Spans, Int64s]
 
 def _fields(data: Bytes, positions: Int64s, form: str) -> Int64s:
     """Returns the big-endian integers at these positions."""
-    kind: npt.DTypeLike = np.dtype(form)
-    found = data[positions[:, None] + np.arange(np.dtype(form).itemsize)]
-    return found.view(kind)[:, 0].astype(np.int64)
+    kind: Any = np.dtype(form)
+    return data[positions[:, None] + np.arange(kind.itemsize)].view(kind)[:, 0].astype(np.int64)

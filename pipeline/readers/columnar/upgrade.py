@@ -71,14 +71,6 @@ class _Group(NamedTuple):
         rows: Any = np.ndarray((self.data.size - kind.itemsize + 1,), f"V{kind.itemsize}", self.data, strides=(1,))
         return rows[starts].view(kind)
 
-    def claimed_end(self) -> int:
-        """Returns the offset after the last entry, from its header."""
-        return formats.read_header(self.window, self.places[-2]).next_offset
-
-    def entries(self) -> Iterator[Entry]:
-        for position, end in pairwise(self.places):
-            yield Entry(position, end - position)
-
 
 class _Unusual(Exception):
     """The entries need the slow path."""
@@ -90,22 +82,17 @@ def upgraded(window: bytes, places: Sequence[int], *, next_offset: int, end_offs
     `next_offset` and stay below `end_offset`."""
     data = np.frombuffer(window, np.uint8)
     for group in _groups(window, data, places):
-        made: Iterator[Run] | None = None
-        if len(group.places) > LEAST_ENTRIES:
-            made = _made(group, next_offset, end_offset)
-        if made is None:
-            yield from group.entries()
-            next_offset = max(next_offset, group.claimed_end())
-            continue
         done = group.places[0]
         try:
-            for run in made:
+            for run in _made(group, next_offset, end_offset):
                 yield run
                 next_offset = run.last_offsets[-1] + 1
                 done += run.source_bytes
         except (_Unusual, CorruptRecords, InvalidRecords, UnsupportedCodec):
-            yield from group._replace(places=group.places[group.places.index(done) :]).entries()
-            next_offset = max(next_offset, group.claimed_end())
+            for position, end in pairwise(group.places[group.places.index(done) :]):
+                yield Entry(position, end - position)
+            # The offset after the last entry, from its header.
+            next_offset = max(next_offset, formats.read_header(window, group.places[-2]).next_offset)
 
 
 def _groups(window: bytes, data: npt.NDArray[np.uint8], places: Sequence[int]) -> Iterator[_Group]:
@@ -123,6 +110,8 @@ def _groups(window: bytes, data: npt.NDArray[np.uint8], places: Sequence[int]) -
 
 
 def _made(group: _Group, next_offset: int, end_offset: int) -> Iterator[Run]:
+    if len(group.places) <= LEAST_ENTRIES:
+        raise _Unusual
     if group.magic == batch.MAGIC:
         return _copied(group, next_offset, end_offset)
     if group.attributes & CODEC_BITS:
