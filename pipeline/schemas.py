@@ -5,13 +5,13 @@ Owns the columns of a query and their order. `readers/columns.py` defines the co
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
+from ..protocol.names import did_you_mean
 from .offsets import OptionError
 from .options import SourceOptions
 from .readers.columns import BATCH_COLUMNS, BATCH_FIELDS, FIELDS, METADATA_COLUMNS, RECORD_COLUMNS
@@ -81,6 +81,4 @@ def _check_needs(options: SourceOptions, chosen: Sequence[str]) -> None:
 
 def _unknown(name: str, options: SourceOptions) -> str:
     known = fields(options)
-    near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], n=1)
-    hint = next((f"did you mean {one}?" for one in known if near and one.lower() == near[0]), None)
-    return f"{options.source} has no column {name}; {hint or 'it has ' + ', '.join(known)}"
+    return f"{options.source} has no column {name}{did_you_mean(name, known) or '; it has ' + ', '.join(known)}"

@@ -180,11 +180,7 @@ class Stream:
             return []
         if until != self._given:
             until = self._reachable(begun, until)
-        first = begun == self._initial
-        moving = sorted(key for key, to in until.items() if key not in begun or to > begun[key])
-        lowest = self.backend.earliest(moving) if moving else {}
-        self._report([] if first else self._gone_or_back(begun, until))
-        self._report(self._aged_out(begun, moving, lowest))
+        moving, lowest = self._moving(begun, until, is_first=begun == self._initial)
         ranges = [
             OffsetRange(key.topic, key.partition, max(begun.get(key, 0), lowest[key]), until[key])
             for key in moving
@@ -244,10 +240,7 @@ class Stream:
     def _begins(self, begun: Offsets, ends: Offsets) -> Offsets:
         """Returns the first offset of each partition in the next batch. Removes partitions deleted meanwhile from
         `ends`."""
-        moving = sorted(key for key, end in ends.items() if key not in begun or end > begun[key])
-        lowest = self.backend.earliest(moving) if moving else {}
-        self._report(self._gone_or_back(begun, ends))
-        self._report(self._aged_out(begun, moving, lowest))
+        moving, lowest = self._moving(begun, ends)
         for key in moving:
             if key not in lowest:
                 del ends[key]
@@ -255,21 +248,28 @@ class Stream:
                 ends[key] = max(ends[key], lowest[key])
         return {key: max(begun.get(key, 0), lowest.get(key, 0)) for key in ends}
 
-    def _gone_or_back(self, begun: Offsets, ends: Offsets) -> list[str]:
-        gone = [f"{key} no longer exists" for key in begun if key not in ends]
-        return gone + [
-            f"{key} went back from offset {at} to {ends[key]}" for key, at in begun.items() if ends.get(key, at) < at
-        ]
-
-    def _aged_out(self, begun: Offsets, moving: Sequence[TopicPartition], lowest: Offsets) -> list[str]:
+    def _moving(
+        self, begun: Offsets, ends: Offsets, *, is_first: bool = False
+    ) -> tuple[Sequence[TopicPartition], Offsets]:
+        """Returns the partitions that a batch reads, sorted, and their log start offsets. Reports the loss of records,
+        in the first batch only that of records below the log start offsets."""
+        moving = sorted(key for key, end in ends.items() if key not in begun or end > begun[key])
+        lowest = self.backend.earliest(moving) if moving else {}
         lost: list[str] = []
+        if not is_first:
+            lost += [f"{key} no longer exists" for key in begun if key not in ends]
+            back = [(key, at) for key, at in begun.items() if ends.get(key, at) < at]
+            lost += [f"{key} went back from offset {at} to {ends[key]}" for key, at in back]
+        self._report(lost)
+        lost = []
         for key in moving:
             if key not in lowest:
                 lost.append(f"{key} no longer exists")
             elif lowest[key] > begun.get(key, 0):
                 new = "" if key in begun else ", which is new,"
                 lost.append(f"{key}{new} begins at offset {lowest[key]}, after {begun.get(key, 0)}")
-        return lost
+        self._report(lost)
+        return moving, lowest
 
     def _report(self, lost: list[str]) -> None:
         if not lost:

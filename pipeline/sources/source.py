@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from .. import schemas
 from ..backend import Backend, ReadError
 from ..options import Source, SourceOptions, parse
+from ..sink.errors import SinkError
 from .reader import LogsReader, plainly
 
 _log = logging.getLogger(__name__)
@@ -117,14 +118,17 @@ class WireSource(LogsSource):
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Returns the writer of a batch."""
-        from .writer import batch_writer
+        from .writer import BatchWriter
 
-        return batch_writer(self.options, schema, overwrite)
+        if overwrite:
+            text = 'mode("overwrite") is not supported: records in a topic cannot be replaced; use mode("append")'
+            raise SinkError(text)
+        return BatchWriter(self.options, schema)
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Returns the writer of a streaming query. In complete mode (`overwrite`) each micro-batch has all rows, and
         all are written."""
-        from .writer import stream_writer
+        from .writer import StreamWriter
 
-        return stream_writer(self.options, schema)
+        return StreamWriter(self.options, schema)

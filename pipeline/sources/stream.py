@@ -17,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -40,7 +41,7 @@ from .reader import BackendFactory, plainly, rows_of_piece
 
 _log = logging.getLogger(__name__)
 
-COMMIT_TIMEOUT_MS = 5_000  # the query waits for its commits
+COMMIT_TIMEOUT_MS = 5_000  # the default: the query waits for its commits
 COMMIT_REST = 9  # pause after a failed commit, times its duration; failing brokers take at most a tenth of the time
 
 Commit = Callable[[Offsets], None]
@@ -147,7 +148,10 @@ class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if name is None or end == self._initial:
             return
         if self._group is None:
-            self._group = Group(name, committing(self.options), now_ms=_now_ms)
+            from ..readers.wire import commit_offsets
+
+            limits = dict.fromkeys(("default.api.timeout.ms", "request.timeout.ms"), str(COMMIT_TIMEOUT_MS))
+            self._group = Group(name, partial(commit_offsets, {**limits, **self.options.kafka}, name), now_ms=_now_ms)
         self._group.processed(offsets_of(end))
 
     def _rules(self) -> Rules:
@@ -243,16 +247,6 @@ class Group:
             _log.warning("commit to group %s failed, retried later: %s", self.name, error)
         else:
             self._committed, self._owed, self._rests_until_ms = owed, None, None
-
-
-def committing(options: SourceOptions) -> Commit:
-    """Returns a function that commits offsets with the `kafka.*` options, with shorter default timeouts."""
-    from ..readers.wire import commit_offsets
-
-    limits = {"default.api.timeout.ms": str(COMMIT_TIMEOUT_MS), "request.timeout.ms": str(COMMIT_TIMEOUT_MS)}
-    config = {**limits, **options.kafka}
-    group = options.commit_group or ""
-    return lambda offsets: commit_offsets(config, group, offsets)
 
 
 def _now_ms() -> int:

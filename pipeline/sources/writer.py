@@ -11,8 +11,9 @@ never replaced.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -28,33 +29,6 @@ from .reader import plainly
 _log = logging.getLogger(__name__)
 
 
-def stream_writer(options: Mapping[str, str], schema: StructType) -> StreamWriter:
-    """Returns the writer of a stream. Raises SinkError."""
-    return StreamWriter(*_checked(options, schema, "micro-batch"))
-
-
-def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """Returns the writer of a batch. Raises SinkError."""
-    if overwrite:
-        raise SinkError('mode("overwrite") is not supported: records in a topic cannot be replaced; use mode("append")')
-    return BatchWriter(*_checked(options, schema, "batch"))
-
-
-def _checked(options: Mapping[str, str], schema: StructType, what: str) -> tuple[SinkOptions, list[str]]:
-    """Returns the options, and the columns that are read. Raises SinkError."""
-    given = SinkOptions.read(options)
-    for name, value in (("transactionalId", given.transactional_id), ("orderBy", given.order_by)):
-        if value:
-            raise SinkError(f"{name} is an option of write_exactly_once: the format ottla writes at least once")
-    names = checked(schema, given, of_all=True)  # Spark passes all columns
-    _log.warning(
-        "ottla: each %s is written at least once: if Spark repeats a task, its rows are written again;"
-        " write_exactly_once writes each row once",
-        what,
-    )
-    return given, names
-
-
 @dataclass(frozen=True, slots=True)
 class RowsSent(WriterCommitMessage):
     """The number of rows that a task has sent."""
@@ -65,18 +39,33 @@ class RowsSent(WriterCommitMessage):
 class _Writer:
     """Sends the rows of a task. The driver has nothing to do: PySpark's own `commit` and `abort` do nothing."""
 
-    def __init__(self, options: SinkOptions, columns: Sequence[str]) -> None:
-        self._options, self._columns = options, list(columns)
+    _unit: ClassVar[str]
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        """Raises SinkError."""
+        given = self._options = SinkOptions.read(options)
+        for name, value in (("transactionalId", given.transactional_id), ("orderBy", given.order_by)):
+            if value:
+                raise SinkError(f"{name} is an option of write_exactly_once: the format ottla writes at least once")
+        self._columns = checked(schema, given, of_all=True)  # Spark passes all columns
+        _log.warning(
+            "ottla: each %s is written at least once: if Spark repeats a task, its rows are written again;"
+            " write_exactly_once writes each row once",
+            self._unit,
+        )
 
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsSent:
-        """Sends the rows of a task."""
         return RowsSent(send_rows(self._options, (rows.select(self._columns) for rows in iterator)))
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """A stream whose tasks send their rows."""
 
+    _unit = "micro-batch"
+
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """A batch whose tasks send their rows."""
+
+    _unit = "batch"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from ottla.pipeline.sink.exactly_once import checked
 from ottla.pipeline.sink.options import SinkOptions
 from ottla.pipeline.sink.task_writer import Sending, send
 from ottla.pipeline.sink.transaction import idempotent_grant
-from ottla.pipeline.sources.writer import batch_writer, stream_writer
+from ottla.pipeline.sources.writer import BatchWriter, StreamWriter
 from ottla_testing.pipeline import sink_world as world
 
 AT = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
@@ -30,7 +29,7 @@ def test_unused_columns_may_have_any_type_unless_passed_to_tasks() -> None:
     with pytest.raises(
         SinkError, match=r"^column age is of type interval year to month, which PySpark cannot pass to tasks"
     ):
-        stream_writer(AT, schema)
+        StreamWriter(AT, schema)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ def test_columns_that_are_read() -> None:
 
 
 def test_format_logs_at_least_once(caplog: pytest.LogCaptureFixture) -> None:
-    for make, what in ((stream_writer, "each micro-batch"), (partial(batch_writer, overwrite=False), "each batch")):
+    for make, what in ((StreamWriter, "each micro-batch"), (BatchWriter, "each batch")):
         caplog.clear()
         make(AT, T.StructType([VALUE]))
         assert f"{what} is written at least once" in caplog.text
@@ -86,7 +85,7 @@ def test_format_logs_at_least_once(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("name", ["transactionalId", "orderBy"])
 def test_format_refuses_options_of_write_exactly_once(name: str) -> None:
-    for make in (stream_writer, partial(batch_writer, overwrite=False)):
+    for make in (StreamWriter, BatchWriter):
         with pytest.raises(SinkError, match=rf"^{name} is an option of write_exactly_once: .* at least once$"):
             make(AT | {name: "value"}, T.StructType([VALUE]))
 
