@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -201,7 +201,6 @@ class Cleaner:
         pass.
         """
         runner = self._runner = CleanerProcess() if isinstance(self._files, DiskFiles) else CleanerHere(self._files)
-        where: dict[str, Any] = {"topic": log.topic, "partition": log.partition}
         in_thread = partial(self._loop.run_in_executor, self._thread)
         delay_ms: int = topic.config["file.delete.delay.ms"]
         try:
@@ -222,7 +221,8 @@ class Cleaner:
             return log.failure is None and not self._closed and self._failed(log, error)
         get_logger().info(
             "log cleaned",
-            **where,
+            topic=log.topic,
+            partition=log.partition,
             clean_up_to=cleaned.end_offset,
             read_bytes=cleaned.read_bytes,
             written_bytes=cleaned.written_bytes,
@@ -271,21 +271,14 @@ class Cleaner:
         """Called in the thread of the pass. Replaces segments on the event loop, between two requests, and waits for
         it.
         """
-        done: Future[None] = Future()
 
-        def replace() -> None:
-            try:
-                if self._closed:
-                    raise CleaningFailed("the broker is stopping", False)
-                removed: Removed = log.replace_segments(group.new, group.old)
-                self._remove_later(removed.remove, delay_ms)
-            except BaseException as error:
-                done.set_exception(error)
-            else:
-                done.set_result(None)
+        async def replace() -> None:
+            if self._closed:
+                raise CleaningFailed("the broker is stopping", False)
+            removed: Removed = log.replace_segments(group.new, group.old)
+            self._remove_later(removed.remove, delay_ms)
 
-        self._loop.call_soon_threadsafe(replace)
-        done.result()
+        asyncio.run_coroutine_threadsafe(replace(), self._loop).result()
 
     async def close(self) -> None:
         """Ends the pass under way and removes the files it was writing."""

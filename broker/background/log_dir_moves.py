@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...protocol.frozen import slotted
 from ...protocol.records.errors import CorruptRecords
 from ...storage.errors import DirectoryFailed, OffsetOutOfRange, StorageError
 from ...storage.future_log import FutureLog, discard, future_name, open_in_place
@@ -53,26 +54,22 @@ class _Over(Exception):
     """The move was cancelled, or its partition was deleted."""
 
 
+@slotted
 class Move:
-    def __init__(self, partition: Partition, target: DataDirectory, path: str, *, is_continued: bool) -> None:
-        self.partition = partition
-        self.target = target
-        self.path = path
-        self.is_continued = is_continued
-        self.future: FutureLog | None = None
-        self.is_over = False
-        self.task: asyncio.Task[None] | None = None
-        self.waiting: asyncio.Future[None] | None = None  # set while it waits for a time
+    """A move, and its copy once that is open. `waiting` is set while it waits for a time."""
+
+    partition: Partition
+    target: DataDirectory
+    path: str
+    is_continued: bool
+    future: FutureLog | None = None
+    is_over: bool = False
+    task: asyncio.Task[None] | None = None
+    waiting: asyncio.Future[None] | None = None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the move waits for a time."""
         return self.waiting is not None and not self.waiting.done()
-
-    def cancel(self) -> None:
-        """Cancels the move; its task removes the copy."""
-        self.is_over = True
-        wake(self.waiting)
 
 
 class Moves:
@@ -125,9 +122,6 @@ class Moves:
         if self._change is None or self._change.done():
             self._change = self._durability.loop.create_future()
         return [self._change]
-
-    def _notify(self) -> None:
-        wake(self._change)
 
     # Starting
 
@@ -189,10 +183,12 @@ class Moves:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             get_logger().error("move between log directories failed", exc_info=task.exception())
-        self._notify()
+        wake(self._change)
 
     def _cancel(self, move: Move) -> None:
-        move.cancel()
+        """Cancels the move; its task removes the copy."""
+        move.is_over = True
+        wake(move.waiting)
         self._forget(move)
 
     def _forget(self, move: Move) -> None:
@@ -200,7 +196,7 @@ class Moves:
         if self._moves.get(key) is move:
             del self._moves[key]
             self._logs.moving.pop(key, None)
-        self._notify()
+        wake(self._change)
 
     # The steps of one move
 
@@ -226,10 +222,7 @@ class Moves:
             self._forget(move)
             if has_slot:
                 self._copying -= 1
-            for waiter in self._slot_waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-                    break
+            wake(next((waiter for waiter in self._slot_waiters if not waiter.done()), None))
 
     async def _take_slot(self, move: Move) -> None:
         """Returns when one more move may copy."""
@@ -242,7 +235,7 @@ class Moves:
             waiter = self._durability.loop.create_future()
             self._slot_waiters.append(waiter)
             move.waiting = waiter
-            self._notify()
+            wake(self._change)
             await waiter
             self._slot_waiters.remove(waiter)
 
@@ -378,8 +371,8 @@ class Moves:
     async def _wait_until(self, move: Move, when_ms: int) -> None:
         self._check(move)  # `cancel` wakes a move only once
         waiting = move.waiting = self._durability.loop.create_future()
-        timer = self._waits.call_at(when_ms, lambda: waiting.done() or waiting.set_result(None))
-        self._notify()
+        timer = self._waits.call_at(when_ms, wake, waiting)
+        wake(self._change)
         try:
             await waiting
         finally:
