@@ -24,8 +24,6 @@ INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_grou
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic."""
-
     topic: str
     partition: int
 

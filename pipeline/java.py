@@ -165,7 +165,6 @@ def _make(folder: Path, script: str) -> Path | None:
 
 
 def _cache() -> Path:
-    """Returns the user's cache folder."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "ottla"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"

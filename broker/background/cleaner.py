@@ -81,7 +81,6 @@ class Cleaner:
         self.look()
 
     def is_cleaning(self, log: PartitionLog) -> bool:
-        """Returns whether a log is being cleaned."""
         return self._log is log
 
     def pass_over(self, partition: Partition) -> asyncio.Future[bool] | None:
@@ -91,7 +90,6 @@ class Cleaner:
 
     @property
     def under_way(self) -> asyncio.Task[bool] | None:
-        """The pass that is under way, or None."""
         return self._pass
 
     def _start_timer(self) -> None:

@@ -48,7 +48,6 @@ Result = Group | Cleaned | tuple[str, bool, int | None]
 
 
 def _results(files: Files, task: Clean, on_progress: OnProgress | None) -> Iterator[Result]:
-    """Makes a pass."""
     try:
         yield from clean(files, task, on_progress=on_progress)
     except (StorageError, ValueError) as error:

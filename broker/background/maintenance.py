@@ -194,7 +194,6 @@ class Maintenance:
         return 0 if topology.imbalanced(percentage) else None
 
     def expire_tokens(self, tokens: DelegationTokens, interval_ms: int) -> None:
-        """Removes expired delegation tokens at each interval."""
         self._repeat(self._clock, interval_ms, partial(self._remove_expired, tokens), tokens.next_expiry_ms)
 
     def _remove_expired(self, tokens: DelegationTokens) -> None:
@@ -228,6 +227,5 @@ class Maintenance:
         self._waiting.add(timer)
 
     def close(self) -> None:
-        """Cancels all timers."""
         for timer in (*self._timers, *self._waiting):
             timer.cancel()

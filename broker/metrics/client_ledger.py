@@ -145,7 +145,6 @@ class Seen:
     written_ms: int = 0
 
     def add(self, client: SeenClient) -> SeenClient:
-        """Adds a client and returns it."""
         self.clients[_key(client)] = client
         return client
 
@@ -380,7 +379,6 @@ class ClientLedger:
         return self.seen.written_ms + LAST_SEEN_WRITE_MS if self._moved else None
 
     def save(self) -> None:
-        """Writes unsaved changes."""
         if self._news or self._moved:
             self._write(self._clock.now_ms())
 

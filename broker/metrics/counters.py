@@ -67,8 +67,6 @@ class Api(Protocol):
 
 
 class ApiCounters:
-    """Counters of one API."""
-
     __slots__ = ("errors", "name", "note_errors", "request_bytes", "response_bytes", "time", "versions")
 
     def __init__(self, api: Api) -> None:
@@ -120,7 +118,6 @@ class TopicCounters:
         self.bytes_in += size
 
     def add(self, other: TopicCounters) -> None:
-        """Adds the counters of `other`."""
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
@@ -138,11 +135,9 @@ class Sent:
         self._is_converted = is_converted
 
     def appended(self, appended: Appended) -> None:
-        """Counts the records as appended."""
         self._counters.appended(self._size, appended, self._is_converted)
 
     def refused(self, code: int) -> None:
-        """Counts the records as refused, with their error code."""
         counters = self._counters
         counters.produce_requests += 1
         if code == ErrorCode.MESSAGE_TOO_LARGE:

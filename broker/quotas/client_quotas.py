@@ -128,11 +128,9 @@ class ClientQuotas:
         return Windows(count, config.get(f"{prefix}.window.size.seconds", WINDOW_SECONDS) * 1000)
 
     def forget(self, node_id: int) -> None:
-        """Drops the measurements of a node that stopped."""
         if self.throttle is not None:
             self.throttle.forget(node_id)
 
     def close(self) -> None:
-        """Sends delayed responses now."""
         if self.throttle is not None:
             self.throttle.close()

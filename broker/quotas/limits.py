@@ -51,8 +51,6 @@ class ClientLimits:
 
 
 class AddressLimits:
-    """Limits of addresses."""
-
     __slots__ = ("_default", "_rates")
 
     def __init__(self, rates: Mapping[str | None, float]) -> None:

@@ -92,7 +92,6 @@ class Meter:
     # --- steps of the handler
 
     def begin_step(self) -> None:
-        """Starts measuring a step of the handler."""
         self._begun_ns = self._throttle.timer()
 
     def end_step(self) -> None:

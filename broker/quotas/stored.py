@@ -73,7 +73,6 @@ class StoredQuotas:
         return bool(self._quotas)
 
     def replay(self, record: ClientQuotaRecord) -> None:
-        """Applies a record."""
         entity = entity_of({part.entity_type: part.entity_name for part in record.entity})
         values = self._quotas.setdefault(entity, {})
         if record.remove:

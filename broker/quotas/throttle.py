@@ -151,7 +151,6 @@ class Throttle:
         return wait_ms
 
     def forget(self, node_id: int) -> None:
-        """Drops the measurements of a node that stopped."""
         quotas = self.produce, self.fetch, self.request, self.mutations
         for buckets in (*(quota.buckets for quota in quotas), self._connections):
             buckets.forget(node_id)

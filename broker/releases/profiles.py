@@ -237,7 +237,6 @@ class Profile:
 
     @property
     def is_own(self) -> bool:
-        """Whether this is Ottla's own profile."""
         return self.name == OWN
 
     @functools.cached_property
@@ -380,7 +379,6 @@ def _profile(name: str) -> Profile:
 
 
 def own_profile() -> Profile:
-    """Returns Ottla's own profile."""
     return profile(OWN)
 
 

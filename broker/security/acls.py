@@ -144,7 +144,6 @@ class Acls:
         return iter(self._ids)
 
     def replay(self, record: AccessControlEntryRecord | RemoveAccessControlEntryRecord) -> None:
-        """Applies a record of the log."""
         self.revision += 1
         if isinstance(record, RemoveAccessControlEntryRecord):
             acl = self._by_id.pop(record.id, None)
@@ -220,7 +219,6 @@ class Acls:
             self.replay(record)
 
     def find(self, wanted: AclFilter) -> list[Acl]:
-        """Returns the entries that match."""
         return [acl for acl in self._candidates(wanted) if wanted.matches(acl)]
 
     def _candidates(self, wanted: AclFilter) -> Iterator[Acl]:

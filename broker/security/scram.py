@@ -122,7 +122,6 @@ class ScramCredentials:
         return {mechanism: found[mechanism] for mechanism in sorted(found)}
 
     def find(self, user: str, mechanism: Mechanism) -> Credential | None:
-        """Returns the credential of a user for a mechanism."""
         return self._users.get(user, {}).get(mechanism)
 
     def decoy(self, user: str, mechanism: Mechanism) -> Credential:
@@ -134,7 +133,6 @@ class ScramCredentials:
         return decoy(self._secret, user, HASHES[mechanism], models)
 
     def replay(self, record: UserScramCredentialRecord | RemoveUserScramCredentialRecord) -> None:
-        """Applies a record."""
         self._models.clear()
         if isinstance(record, UserScramCredentialRecord):
             made = Credential(bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations)

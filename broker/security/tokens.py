@@ -129,7 +129,6 @@ class DelegationTokens:
         return list(self._tokens.values())
 
     def replay(self, record: DelegationTokenRecord | RemoveDelegationTokenRecord) -> None:
-        """Applies a record of the log."""
         digest = hashlib.sha256(self.secret_of(record.token_id)).digest()
         if isinstance(record, RemoveDelegationTokenRecord):
             self._tokens.pop(record.token_id, None)

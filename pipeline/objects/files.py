@@ -60,8 +60,6 @@ class Found(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """An object in a list."""
-
     path: str
     size_bytes: int
     modified_ms: int
@@ -306,7 +304,6 @@ class ObjectFiles(Files):
     # -- what objects have besides
 
     def get(self, path: str) -> Found:
-        """Returns an object with its version."""
         with _errors(path):
             found = obstore.get(self.store, self._key(path))
             return Found(found.bytes().to_bytes(), found.meta["e_tag"] or "")

@@ -156,7 +156,6 @@ def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
 
 
 def as_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Returns the column cast to this type."""
     return column if column.type == kind else column.cast(kind)
 
 

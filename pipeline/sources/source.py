@@ -58,7 +58,6 @@ class LogsSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Returns the name for `format`."""
         return cls.SOURCE
 
     @plainly
@@ -68,13 +67,11 @@ class LogsSource(DataSource):
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Returns the reader of a batch query."""
         options = self._options(streaming=False)
         return LogsReader(options, partial(open_backend, options), schema)
 
     @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Returns the reader of a streaming query."""
         from .stream import stream_reader
 
         options = self._options(streaming=True)
@@ -117,7 +114,6 @@ class WireSource(LogsSource):
 
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Returns the writer of a batch."""
         from .writer import BatchWriter
 
         if overwrite:

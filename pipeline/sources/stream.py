@@ -198,7 +198,6 @@ class UnlimitedStreamReader(LogsStreamReader):
         self._reached: Position | None = None
 
     def initialOffset(self) -> Position:
-        """Returns the start of a query that has no checkpoint, or that died in its first batch."""
         self._reached = super().initialOffset()
         return self._reached
 
@@ -210,7 +209,6 @@ class UnlimitedStreamReader(LogsStreamReader):
         return super().latestOffset(self._reached, ReadAllAvailable())
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
-        """Returns one partition for each piece between two positions."""
         self._reached = end
         return super().partitions(start, end)
 

@@ -33,7 +33,6 @@ class KeytabAcceptor:
         self._names = LocalNames(settings.rules, self._library.default_realm())
 
     def exchange(self) -> GssapiExchange:
-        """Returns a new exchange."""
         return GssapiExchange(self._library.acceptor(self._credentials), self._names)
 
 

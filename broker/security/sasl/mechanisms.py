@@ -47,8 +47,6 @@ class Unnamed(Exception):
 
 
 class Exchange(ABC):
-    """One authentication."""
-
     user = ""
     """The name that was proved, once the exchange is complete; by a delegation token that of its owner."""
     expires_ms: int | None = None

@@ -61,8 +61,6 @@ class TokenValidator(Protocol):
 
 
 class OAuthBearerExchange(Exchange):
-    """One authentication by a token."""
-
     def __init__(self, validator: TokenValidator) -> None:
         self._validator = validator
         self._error = ""

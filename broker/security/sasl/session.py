@@ -51,8 +51,6 @@ class Reply(NamedTuple):
 
 
 class SaslSession:
-    """The authentication of one connection."""
-
     __slots__ = (
         "_acceptor",
         "_begun_ms",
@@ -144,7 +142,6 @@ class SaslSession:
         self.state = FOLLOWING.get((self.state, outcome), self.state)
 
     def versions_served(self) -> None:
-        """Notes that ApiVersions was served."""
         self._note(Outcome.VERSIONS_SERVED)
 
     def handshake(self, mechanism: str, api_version: int, now_ms: int) -> ErrorCode:

@@ -156,7 +156,6 @@ def bases(folder: str) -> list[int]:
 
 
 def log_path(folder: str, base: int) -> str:
-    """Returns the path of a segment's log."""
     return os.path.join(folder, file_name(base))
 
 

@@ -59,7 +59,6 @@ class Ends:
         return max(noted, retried(lambda: catalog.bases(folder.path))[0])
 
     def high_watermark(self, folder: Folder) -> int:
-        """Returns the high watermark."""
         root = self._root(folder.root)
         start = self.start(folder)
         noted = root.watermarks.get(folder.key)
@@ -69,7 +68,6 @@ class Ends:
         return max(start, retried(lambda: self._log_end(catalog.segments(folder.path)[-1], noted or 0)))
 
     def last_stable(self, folder: Folder) -> int:
-        """Returns the last stable offset."""
         high_watermark, start = self.high_watermark(folder), self.start(folder)
         root = self._root(folder.root)
         if not root.in_use and was_closed(folder.root) and not transactions.may_have_any(folder.path):

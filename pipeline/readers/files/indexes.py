@@ -53,7 +53,6 @@ class TimeEntries(NamedTuple):
 
 
 def mark_of(position: int, header: BatchHeader) -> Mark:
-    """Returns the mark of the entry with this header."""
     return Mark(position, header.size_bytes, header.base_offset, header.last_offset, header.crc)
 
 
@@ -182,7 +181,6 @@ def within(file: LogFile, base: int, begin: int, end: int, entries: OffsetEntrie
 
 
 def mark_at(table: Table, index: int) -> Mark:
-    """Returns the mark of an entry of a table."""
     return Mark(
         int(table.positions[index]),
         int(table.sizes[index]),

@@ -64,7 +64,6 @@ class Window(NamedTuple):
     start: int
 
     def entry(self, index: int) -> memoryview:
-        """Returns the bytes of an entry."""
         place = int(self.table.places[index])
         return self.data[place : place + int(self.table.sizes[index])]
 

@@ -56,8 +56,6 @@ class Fetched(NamedTuple):
 
 
 class _PendingFetch(NamedTuple):
-    """A Fetch request in flight."""
-
     offset: int
     connection: Connection
     version: int
