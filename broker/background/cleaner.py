@@ -215,7 +215,10 @@ class Cleaner:
             if isinstance(error, CleaningFailed) and error.errno is not None and error.errno not in PASSING:
                 log_dir.fail(str(error))  # as after an error of the log's own operations
                 return False
-            self._remove_leftovers(log)
+            try:
+                remove_leftovers(self._files, log.directory)
+            except StorageError as failure:  # the next start removes them
+                get_logger().error("leftovers of a cleaning not removed", reason=str(failure))
             return log.failure is None and not self._closed and self._failed(log, error)
         get_logger().info(
             "log cleaned",
@@ -238,12 +241,6 @@ class Cleaner:
         self._uncleanable.add((log.topic, log.partition))
         get_logger().error("log uncleanable until the next start", **where)
         return True
-
-    def _remove_leftovers(self, log: PartitionLog) -> None:
-        try:
-            remove_leftovers(self._files, log.directory)
-        except StorageError as error:  # the next start removes them
-            get_logger().error("leftovers of a cleaning not removed", reason=str(error))
 
     def _task(self, topic: Topic, log: PartitionLog, dirty: Dirtiness) -> Clean:
         behaviour = self._config.profile.behaviour

@@ -122,26 +122,24 @@ class TopicCounters:
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
+@slotted
 class Sent:
     """The records of one partition in a Produce request, reduced to what is counted: the request's buffer is reused
     during the append.
     """
 
-    __slots__ = ("_counters", "_is_converted", "_size")
-
-    def __init__(self, counters: TopicCounters, size: int, is_converted: bool) -> None:
-        self._counters = counters
-        self._size = size
-        self._is_converted = is_converted
+    counters: TopicCounters
+    size: int
+    is_converted: bool
 
     def appended(self, appended: Appended) -> None:
-        self._counters.appended(self._size, appended, self._is_converted)
+        self.counters.appended(self.size, appended, self.is_converted)
 
     def refused(self, code: int) -> None:
-        counters = self._counters
+        counters = self.counters
         counters.produce_requests += 1
         if code == ErrorCode.MESSAGE_TOO_LARGE:
-            counters.bytes_rejected += self._size
+            counters.bytes_rejected += self.size
         if code not in _EXPECTED_IN_PRODUCE:
             counters.produce_failures += 1
 

@@ -62,15 +62,10 @@ def _block_4(text: str) -> Block:
     if match is None:
         raise ValueError(f"Could not parse [{text}]")
     *octets, prefix = map(int, match.groups())
-    for octet in octets:
-        _check_range(octet, 255)
-    _check_range(prefix, 32)
+    for value, highest in zip((*octets, prefix), (255, 255, 255, 255, 32), strict=True):
+        if value > highest:
+            raise ValueError(f"Value [{value}] not in range [0,{highest}]")
     return Block(4, int.from_bytes(octets), 32 - prefix)
-
-
-def _check_range(value: int, highest: int) -> None:
-    if value > highest:
-        raise ValueError(f"Value [{value}] not in range [0,{highest}]")
 
 
 def _block_6(text: str) -> Block:
