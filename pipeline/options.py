@@ -178,12 +178,7 @@ class _Given:
         return value.strip() if value is not None else None
 
     def flag(self, name: str, default: bool) -> bool:
-        text = self.text(name)
-        if text is None:
-            return default
-        if text.lower() not in ("true", "false"):
-            raise OptionError(f"{name} is {text!r}: it must be true or false")
-        return text.lower() == "true"
+        return self.choice(name, ("true", "false"), str(default).lower()) == "true"
 
     def number(self, name: str, *, at_least: int = 1, at_most: int = INT64_MAX) -> int | None:
         text = self.text(name)

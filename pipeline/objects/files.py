@@ -358,8 +358,7 @@ class ObjectFiles(Files):
         """Copies each source to its target, several at the same time. Raises the first error, once all that began have
         ended."""
         with ThreadPoolExecutor(PARALLEL) as pool:
-            for _ in pool.map(lambda pair: self.copy(*pair), pairs):
-                pass
+            list(pool.map(lambda pair: self.copy(*pair), pairs))
 
     def remove_all(self, paths: Iterable[str]) -> None:
         """Deletes objects, missing ones as well; on S3 a thousand in one request."""

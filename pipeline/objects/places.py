@@ -30,15 +30,7 @@ TIERED = "tiered:"
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SECRET = re.compile(r"secret|token|password|access_key|account_key|service_account_key|sas|credential", re.IGNORECASE)
 _CLIENT = frozenset(
-    {
-        "allow_http",
-        "allow_invalid_certificates",
-        "connect_timeout",
-        "read_timeout",
-        "root_certificate",
-        "timeout",
-        "user_agent",
-    }
+    "allow_http allow_invalid_certificates connect_timeout read_timeout root_certificate timeout user_agent".split()
 )
 _FLAGS = frozenset({"allow_http", "allow_invalid_certificates"})
 _RETRY = frozenset({"max_retries", "retry_timeout"})

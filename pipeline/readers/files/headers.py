@@ -66,6 +66,16 @@ def _flag_of_v2(bit: int) -> cached_property[Bools]:
     return cached_property(lambda table: (table.attributes & bit != 0) & table.is_new)
 
 
+def _timestamps(name: str) -> cached_property[Int64s]:
+    """Returns a property of `Table` with a timestamp of the header; -1 for v0, which has none."""
+
+    def found(table: Table) -> Int64s:
+        stored = table._field(name, "timestamp")
+        return stored if table._all_new else np.where(table.magics > 0, stored, -1)
+
+    return cached_property(found)
+
+
 @dataclass(frozen=True)
 class Table:
     """Headers as arrays, with one element per entry.
@@ -159,21 +169,12 @@ class Table:
     base_sequences = _stored("base_sequence", -1)
     leader_epochs = _stored("leader_epoch", -1)
     crcs = _stored("crc", "crc")
+    base_timestamps = _timestamps("base_timestamp")
+    max_timestamps = _timestamps("max_timestamp")
 
     @cached_property
     def last_offsets(self) -> Int64s:
         return self.base_offsets + self._field("last_delta", 0)
-
-    @cached_property
-    def base_timestamps(self) -> Int64s:
-        return self._timed(self._field("base_timestamp", "timestamp"))
-
-    @cached_property
-    def max_timestamps(self) -> Int64s:
-        return self._timed(self._field("max_timestamp", "timestamp"))
-
-    def _timed(self, found: Int64s) -> Int64s:
-        return found if self._all_new else np.where(self.magics > 0, found, -1)
 
     @cached_property
     def timestamp_types(self) -> Int64s:

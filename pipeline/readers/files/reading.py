@@ -440,14 +440,6 @@ class Reading:
             self._first_damage = where
         self._damaged += 1
 
-    def _indexed_within(self, position: int, size_bytes: int) -> Mark | None:
-        """Returns the first indexed log entry within the extent of a damaged one, or None. With it the size is wrong:
-        without this check a size that leads to the start of a later entry would hide those before it.
-        """
-        if self._index is None:
-            self._index = indexes.offset_entries(self._file.path, self._base)
-        return indexes.within(self._file, self._base, position, position + size_bytes, self._index)
-
     def _damage(self, window: Window, index: int, problem: str) -> Iterator[pa.RecordBatch]:
         """Reports an entry that cannot be decoded."""
         table = window.table
@@ -455,7 +447,12 @@ class Reading:
         position = int(table.positions[index])
         self._note(position, offset, problem)
         self._doubt = position if self._doubt is None else self._doubt
-        self._resume = self._indexed_within(position, int(table.sizes[index]))
+        # With an indexed entry within the extent of the damaged one the size of that is wrong: a size that leads to the
+        # start of a later entry would hide those before it.
+        if self._index is None:
+            self._index = indexes.offset_entries(self._path, self._base)
+        end = position + int(table.sizes[index])
+        self._resume = indexes.within(self._file, self._base, position, end, self._index)
         self._claimed = max(self._claimed, min(int(table.last_offsets[index]) + 1, self._end))
         if self._wanted.on_corrupt == "emit" and self._start <= offset < self._end:
             yield self._raw_row(

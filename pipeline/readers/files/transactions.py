@@ -92,21 +92,16 @@ def follow(folder: str, open_at: dict[int, int], start: int, end: int) -> None:
 def open_at(folder: str, offset: int, log_start: int) -> dict[int, int]:
     """Returns the open transactions at an offset: the first offset of each, by producer id. Raises `Gone`. Starts from
     the newest valid producer snapshot at or below the offset and applies the batches after it."""
+    begin, found = log_start, dict[int, int]()
     for taken in reversed(offsets_in(catalog.names(folder), snapshot.SUFFIX)):
         if not log_start < taken <= offset:
             continue
         known = snapshot.parse(file_bytes(os.path.join(folder, snapshot.file_name(taken))), taken)
-        if known is None:
-            continue
-        found = {
-            producer_id: producer.transaction_first_offset
-            for producer_id, producer in known.items()
-            if producer.transaction_first_offset >= 0
-        }
-        follow(folder, found, taken, offset)
-        return found
-    found = {}
-    follow(folder, found, log_start, offset)
+        if known is not None:
+            firsts = {producer_id: producer.transaction_first_offset for producer_id, producer in known.items()}
+            begin, found = taken, {producer_id: first for producer_id, first in firsts.items() if first >= 0}
+            break
+    follow(folder, found, begin, offset)
     return found
 
 

@@ -22,10 +22,6 @@ START_PATIENCE_S = 10.0
 
 async def open_cluster(options: ClientOptions, patience_s: float = START_PATIENCE_S) -> Cluster:
     """Returns a started cluster. Raises ReadError, which names the addresses."""
-    try:
-        cluster = Cluster(options)
-    except ClientError as error:  # a store of TLS that cannot be read on this machine
-        raise ReadError(f"cannot connect to the brokers at {addresses(options)}: {error}") from error
     seconds = min(patience_s, options.default_api_timeout_ms / 1000)
     failures: list[ClientError] = []
 
@@ -33,6 +29,7 @@ async def open_cluster(options: ClientOptions, patience_s: float = START_PATIENC
         return failures[-1] if failures else RequestTimedOut("no response in time")
 
     try:
+        cluster = Cluster(options)  # fails for a store of TLS that cannot be read on this machine
         await retry(cluster.start, cluster.retry_backoff_s, seconds, late=late, on_failure=failures.append)
     except ClientError as error:
         raise ReadError(f"cannot connect to the brokers at {addresses(options)}: {error}") from error
