@@ -173,6 +173,10 @@ class _Given:
     def names(self) -> list[str]:
         return list(self._values)
 
+    def below(self, prefix: str) -> dict[str, str]:
+        """Returns the options that begin with a prefix, by the rest of their names."""
+        return {name[len(prefix) :]: self.text(name) or "" for name in self._values if name.startswith(prefix)}
+
     def text(self, name: str) -> str | None:
         value = self._values.get(name.lower())
         return value.strip() if value is not None else None
@@ -211,7 +215,7 @@ def parse(options: Mapping[str, str], source: Source, streaming: bool | None) ->
     """Parses the options of a query. `streaming` is None as long as it is not known: then only the checks for both
     kinds run. Raises OptionError with one sentence."""
     given = _Given(options)
-    kafka = _kafka(given)
+    kafka = Settings(given.below("kafka."))
     notes = _check_names(given, source)
     _check_kafka(kafka, source)
     if streaming is not None:
@@ -250,14 +254,9 @@ def parse(options: Mapping[str, str], source: Source, streaming: bool | None) ->
     return found
 
 
-def _kafka(given: _Given) -> Settings:
-    prefix = "kafka."
-    return Settings({name[len(prefix) :]: given.text(name) or "" for name in given.names() if name.startswith(prefix)})
-
-
 def _store(given: _Given, source: Source) -> tuple[tuple[str, str], ...]:
     """Returns the settings of an object store: the options `store.*` without their prefix."""
-    found = tuple((name[len(STORE) :], given.text(name) or "") for name in given.names() if name.startswith(STORE))
+    found = tuple(given.below(STORE).items())
     if found and source == "ottla":
         raise OptionError("ottla reads from brokers and takes no store.*; ottla_log reads copies of logs as objects")
     return found

@@ -70,8 +70,8 @@ class Maintenance:
             is_kraft = config.profile.behaviour.controls_as_kraft
             percentage: int | None = None if is_kraft else config.get("leader.imbalance.per.broker.percentage")
             interval_ms = config["leader.imbalance.check.interval.seconds"] * 1000
-            due = partial(self._balance_due_ms, topology, percentage)
-            self._repeat(clock, interval_ms, partial(self._balance, topology, percentage), due)
+            work = partial(self._balance, topology, percentage)
+            self._repeat(clock, interval_ms, work, lambda: 0 if topology.imbalanced(percentage) else None)
         self._waiting: set[Timer] = set()  # for work that is done once
         self.is_cleaning: Callable[[PartitionLog], bool] = lambda log: False
         """Returns whether the cleaner works on a log; its segments are not deleted meanwhile."""
@@ -188,10 +188,6 @@ class Maintenance:
             topology.balance(percentage)
         except StorageError as error:
             get_logger().error("move of leaders to preferred replicas failed", reason=str(error))
-
-    @staticmethod
-    def _balance_due_ms(topology: Topology, percentage: int | None) -> int | None:
-        return 0 if topology.imbalanced(percentage) else None
 
     def expire_tokens(self, tokens: DelegationTokens, interval_ms: int) -> None:
         self._repeat(self._clock, interval_ms, partial(self._remove_expired, tokens), tokens.next_expiry_ms)

@@ -179,11 +179,9 @@ class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _streaming(self) -> Stream:
         if self._stream is None:
             self._open = self._backend().__enter__()
-            self._stream = Stream(self._open, self._rules(), now_ms=_now_ms, pause=_pause, warn=self._warn)
+            warn = partial(_log.warning, "%s: %s", self.options.source)
+            self._stream = Stream(self._open, self._rules(), now_ms=_now_ms, pause=_pause, warn=warn)
         return self._stream
-
-    def _warn(self, sentence: str) -> None:
-        _log.warning("%s: %s", self.options.source, sentence)
 
 
 class UnlimitedStreamReader(LogsStreamReader):

@@ -88,10 +88,7 @@ class WireBackend:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the connections. May be called again; a later call of another method connects again."""
+        """Closes the connections; a later call of another method connects again."""
         self._calls.close()
 
     def _run(self, what: str, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:

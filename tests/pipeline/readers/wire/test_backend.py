@@ -89,7 +89,7 @@ def test_latest_after_append(broker: Embedded) -> None:
         assert backend.earliest([key]) == {key: 2}
         broker.topology.move_leader(key.topic, 0, 3 - broker.topology.leader(key.topic))
         assert backend.latest([key], committed=True) == {key: 3}
-        backend.close()
+        backend.__exit__()
         assert backend.latest([key], committed=True) == {key: 3}  # connects again
 
 
