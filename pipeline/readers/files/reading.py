@@ -11,9 +11,9 @@ import logging
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import ClassVar, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +52,7 @@ def _refuse(damage: columnar.Damage) -> NoReturn:
 class Reading:
     """One pass over the offsets from `start` (inclusive) to `end` (exclusive)."""
 
-    _schema: ClassVar[Callable[[Sequence[str]], pa.Schema]] = staticmethod(schema)
+    _schema = staticmethod(schema)
 
     def __init__(
         self, folder: str, key: TopicPartition, start: int, end: int, wanted: Wanted, window_bytes: int = WINDOW_BYTES
