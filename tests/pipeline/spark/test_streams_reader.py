@@ -13,8 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from ottla.pipeline.backend import DataLoss, Offsets, ReadError
 from ottla.pipeline.options import parse
+from ottla.pipeline.readers import wire
 from ottla.pipeline.schemas import schema
-from ottla.pipeline.sources import stream as module
 from ottla.pipeline.sources.stream import Group, LogsStreamReader, stream_reader
 from ottla_testing.pipeline.stream_fakes import T0, T1, Clock, FakeBackend
 
@@ -100,7 +100,7 @@ def test_lost_data_fails_query_or_not() -> None:
 
 def test_group_commit_at_next_latest_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     committed: list[Offsets] = []
-    monkeypatch.setattr(module, "committing", lambda options: committed.append)
+    monkeypatch.setattr(wire, "commit_offsets", lambda config, group, offsets: committed.append(offsets))
     one = reader({T0: (0, 5), T1: (0, 1)}, commitGroup="g")
     start = one.initialOffset()
     end = one.latestOffset(start, ReadAllAvailable())
