@@ -7,20 +7,19 @@ topic or the deletion of records, are polled every LOOK_MS.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from ..admin_api.views import NewRecord, NotFound, Record, checked_text, whole
+from ..admin_api.views import NotFound, checked_text, whole
 from ..replica.purgatory import bytes_waiter
 from .decoders import Decode, Undecodable, decoded, decoder
-from .record_comparison import difference, expectations
+from .record_comparison import Wanted, difference, expectations
 
 if TYPE_CHECKING:
     from ..admin_api.operations import Operations
 
 LOOK_MS = 50
-_ONE = (str, bytes, Mapping, Record, NewRecord)  # one expectation or an invalid one, but never a list of them
 
 
 async def produced(
@@ -33,8 +32,8 @@ async def produced(
     decode: Decode = None,
     decode_key: Decode = None,
 ) -> str | None:
-    """Returns the difference between the topic's committed records and those expected, None if there is none;
-    `assert_produced` raises it as an AssertionError.
+    """Compares the topic's committed records with those expected. `assert_produced` raises AssertionError with the
+    difference; this returns it, None if there is none.
 
     An expectation is a value, a (key, value) pair or a whole Record; only the fields that it names are compared.
     Records are compared by partition and offset, or in any order if `ordered` is False. Missing records, and a missing
@@ -46,8 +45,7 @@ async def produced(
         raise ValueError(f"within_ms is 0 or more, not {within_ms}")
     decoder(decode)
     decoder(decode_key)
-    wanted = _listed(expected)
-    expectations(wanted, decode is not None, decode_key is not None)  # raises TypeError before any wait
+    wanted = expectations(expected, decode is not None, decode_key is not None)
     judged = partial(_judged, topic, wanted, ordered, decode, decode_key)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within_ms / 1000
@@ -69,14 +67,8 @@ async def produced(
             await _changed(operations, topic, min(left_ms, LOOK_MS))
 
 
-def _listed(expected: Any) -> Any:
-    if isinstance(expected, Iterable) and not isinstance(expected, _ONE):
-        return list(cast("Iterable[Any]", expected))
-    return cast("Any", expected)  # `expectations` refuses it
-
-
 def _judged(
-    topic: str, expected: Any, ordered: bool, decode: Decode, decode_key: Decode, found: list[Any]
+    topic: str, wanted: list[Wanted], ordered: bool, decode: Decode, decode_key: Decode, found: list[Any]
 ) -> tuple[str | None, bool]:
     """Returns the difference, and whether more records could remove it."""
     if decode is not None or decode_key is not None:
@@ -84,8 +76,7 @@ def _judged(
             found = decoded(found, decode, decode_key)
         except Undecodable as error:
             return str(error), False
-    is_decoded, is_key_decoded = decode is not None, decode_key is not None
-    return difference(topic, found, expected, ordered, decoded=is_decoded, key_decoded=is_key_decoded), True
+    return difference(topic, found, wanted, ordered), True
 
 
 def _marks(operations: Operations, topic: str) -> object:

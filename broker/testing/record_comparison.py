@@ -33,8 +33,7 @@ _SHOWN = ("partition", "offset", "timestamp_ms", "key", "value", "headers")
 def wanted_of(expected: Any, decoded: bool = False, key_decoded: bool = False) -> Wanted:
     """Returns an expectation by fields. Expectations of decoded values or keys are compared unchanged; others are
     bytes, or text that is encoded as UTF-8. Raises TypeError."""
-    value_of = _as_is if decoded else to_bytes
-    key_of = _as_is if key_decoded else to_bytes
+    value_of, key_of = (_as_is if is_decoded else to_bytes for is_decoded in (decoded, key_decoded))
     if isinstance(expected, Record):
         return _all(expected)
     if isinstance(expected, NewRecord):
@@ -60,22 +59,12 @@ def expectations(expected: Any, decoded: bool = False, key_decoded: bool = False
     return [wanted_of(one, decoded, key_decoded) for one in cast("Iterable[Any]", expected)]
 
 
-def difference(
-    topic: str,
-    found: Sequence[Record],
-    expected: Iterable[Any],
-    ordered: bool = True,
-    *,
-    decoded: bool = False,
-    key_decoded: bool = False,
-) -> str | None:
+def difference(topic: str, found: Sequence[Record], wanted: Sequence[Wanted], ordered: bool = True) -> str | None:
     """Returns the difference between the records and those expected, in a few lines; None if there is none.
 
     Only fields that an expectation names are compared: not the key of a plain value, nor the offset of a pair. In an
-    `ordered` comparison the records are ordered by partition and offset. `decoded` and `key_decoded` are those of
-    `expectations`.
+    `ordered` comparison the records are ordered by partition and offset.
     """
-    wanted = expectations(expected, decoded, key_decoded)
     if len(found) == len(wanted) and all(_fits(f, w) for f, w in zip(found, wanted, strict=True)):
         return None
     named = {name for one in wanted for name in one} or {"key", "value"}

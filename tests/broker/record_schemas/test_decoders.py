@@ -8,7 +8,7 @@ import pytest
 
 from ottla.broker.admin_api.views import Record
 from ottla.broker.testing.decoders import DecodedRecord, Undecodable, decoded
-from ottla.broker.testing.record_comparison import difference
+from ottla.broker.testing.record_comparison import difference, expectations
 
 
 def record(value: bytes | None, key: bytes | None = None, offset: int = 3, partition: int = 2) -> Record:
@@ -53,16 +53,17 @@ def test_unknown_decoder_is_refused(wrong: Any, error: type[Exception]) -> None:
 def test_decoded_values_without_a_hash_are_compared_in_any_order() -> None:
     found = decoded([record(b'{"n": %d}' % n, offset=n) for n in range(4)], "json")
     wanted: list[Any] = [{"n": n} for n in (3, 1, 0, 2)]
-    assert difference("t", found, wanted, ordered=False, decoded=True) is None
-    assert difference("t", found, [*wanted[1:], {"n": 9}], ordered=False, decoded=True) == (
+    assert difference("t", found, expectations(wanted, decoded=True), ordered=False) is None
+    assert difference("t", found, expectations([*wanted[1:], {"n": 9}], decoded=True), ordered=False) == (
         "topic t: expected 4 (-), found 4 (+), in any order\n  - {'n': 9}\n  + {'n': 3}"
     )
 
 
 def test_difference_of_decoded_values_shows_equal_ones_as_equal() -> None:
     found = decoded([record(b'{"b": 1, "a": 2}', offset=0), record(b'"x"', offset=1)], "json")
-    assert difference("t", found, [{"a": 2, "b": 1}, "y"], decoded=True) == (
+    assert difference("t", found, expectations([{"a": 2, "b": 1}, "y"], decoded=True)) == (
         "topic t: expected 2 (-), found 2 (+)\n    {'a': 2, 'b': 1}\n  - 'y'\n  + 'x'"
     )
-    long = difference("t", decoded([record(b'"%s"' % (b"x" * 5000))], "json"), ["x" * 4999 + "y"], decoded=True)
+    found = decoded([record(b'"%s"' % (b"x" * 5000))], "json")
+    long = difference("t", found, expectations(["x" * 4999 + "y"], decoded=True))
     assert long is not None and len(long) < 1500 and long.count("5002 characters, CRC-32") == 2

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.admin_api.views import NewRecord, Record
-from ottla.broker.testing.record_comparison import SHOWN_LINES, difference
+from ottla.broker.testing import record_comparison
+from ottla.broker.testing.record_comparison import SHOWN_LINES, expectations
 
 
 def record(value: bytes | None, key: bytes | None = None, offset: int = 0, **more: Any) -> Record:
@@ -21,6 +22,10 @@ def record(value: bytes | None, key: bytes | None = None, offset: int = 0, **mor
 
 def of(*values: bytes) -> list[Record]:
     return [record(value, offset=offset) for offset, value in enumerate(values)]
+
+
+def difference(topic: str, found: list[Record], expected: Any, ordered: bool = True) -> str | None:
+    return record_comparison.difference(topic, found, expectations(expected), ordered)
 
 
 def test_matching_records_have_no_difference():
