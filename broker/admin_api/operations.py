@@ -155,15 +155,21 @@ class Operations:
             get_logger().warning("state at the start not kept, a reset is not possible", reason=str(error))
 
     async def snapshot(self) -> Snapshot:
-        """Takes a snapshot of the whole state when no append or sync is running; clients notice nothing."""
+        """Takes a snapshot of the whole state, for `restore`, when no append or sync is running; clients notice
+        nothing."""
         async with self._alone:
             self._state  # noqa: B018  raises BrokerFailed, rather than waiting for appends that may never end
             return await snapshots.take(self.running)
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Replaces the state by a snapshot, with the clock, the leaders and the stopped nodes of that time; faults
-        stay. Ports, cluster id and topic ids stay the same. Clients are disconnected, and see the restored state when
-        they reconnect; leader epochs and producer ids do not go back."""
+        """Replaces the broker's state by a snapshot, with the clock, the leaders and the stopped nodes of that time;
+        ports and faults stay. A broker whose disk failed works again.
+
+        Clients are disconnected, and see the restored state when they reconnect. Leader epochs do not go back, and no
+        producer id is assigned twice: an idempotent producer that has sent records after the snapshot receives
+        OUT_OF_ORDER_SEQUENCE_NUMBER, as from a cluster that lost data. A transactional id has its epoch of the snapshot
+        again, so a client that used it after the snapshot may not be fenced by the next one that initializes it.
+        """
         given: Any = snapshot
         if not isinstance(given, Snapshot):
             raise TypeError(f"restore takes a Snapshot, not {given!r}")
@@ -248,8 +254,12 @@ class Operations:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> int:
-        """Appends one record and returns its offset when it is stored. A missing topic is created if the broker's
-        `auto.create.topics.enable` allows that. The timestamp is the broker's time unless given."""
+        """Appends one record without a connection, and returns its offset when it is stored; texts are stored as UTF-8.
+
+        Without a partition, its key chooses one as in Java's client; without a key the partitions are used round-robin.
+        A missing topic is created if the broker's `auto.create.topics.enable` allows that. The timestamp is the
+        broker's time unless given.
+        """
         (offset,) = await self.send_many(topic, [NewRecord(value, key, headers_of(headers), partition, timestamp_ms)])
         return offset
 
@@ -358,7 +368,7 @@ class Operations:
         return [group_view(state, group_id) for group_id in sorted(one.group_id for one in listed)]
 
     async def group(self, id: str) -> Group:
-        """Returns one group: its members, its committed offsets and its lag."""
+        """Returns one group: its state, members, committed offsets and lag. A missing group is in state Dead."""
         from .group_views import group_view
 
         return group_view(self._state, id)
@@ -384,8 +394,11 @@ class Operations:
         *,
         dry_run: bool = False,
     ) -> GroupReset:
-        """Sets the committed offsets of a group without members, as kafka-consumer-groups does; with `dry_run` only
-        returns the new offsets.
+        """Sets the committed offsets of a group without members, as kafka-consumer-groups does, and returns each
+        partition with its offset before and after; with `dry_run` only returns them.
+
+            broker.reset_offsets("readers", "earliest")
+            broker.reset_offsets("readers", "shift", -10, of=[("orders", 0)])
 
         `to` is "earliest", "latest", "current", or with its `number` "offset", "shift" (by how many, negative to go
         back) or "time" (milliseconds since 1970). `of` are (topic, partition)s, with None for all partitions of the
@@ -448,8 +461,8 @@ class Operations:
             resources.alter(context, BROKER, name, changes, validate_only=validate_only)
 
     async def acls(self, wanted: AclEntry = ALL_ACLS) -> list[AclEntry]:
-        """Returns the first ACLS_MAX access control entries that match a filter, sorted. Refused if the broker has no
-        authorizer."""
+        """Returns the first 10,000 access control entries that match a filter, sorted; by default all. Refused if the
+        broker has no authorizer."""
         with _as_operation_errors():
             return [entry_of(acl) for acl in sorted(entries_of(self._state).find(filter_of(wanted)))[:ACLS_MAX]]
 

@@ -172,9 +172,6 @@ async def _decoded(
     decode: Decode = None,
     decode_key: Decode = None,
 ) -> Any:
-    """Returns all committed records of a topic, or of one of its partitions, by partition and offset. With `decode`,
-    "json" or a function of the bytes, the values are decoded, with `decode_key` the keys; Undecodable names the first
-    record that cannot be decoded."""
     found = await operations.records(topic, partition)
     if decode is None and decode_key is None:
         return found
@@ -288,16 +285,7 @@ class _Calls:
     # The whole state
 
     snapshot = operation(Operations.snapshot)
-    """Takes a snapshot of the whole state, for `restore`; clients notice nothing."""
     restore = operation(Operations.restore)
-    """Replaces the broker's state by a snapshot, with the clock, the leaders and the stopped nodes of that time; ports
-    and faults stay. A broker whose disk failed works again.
-
-    Clients are disconnected, and see the restored state when they reconnect. Leader epochs do not go back, and no
-    producer id is assigned twice: an idempotent producer that has sent records after the snapshot receives
-    OUT_OF_ORDER_SEQUENCE_NUMBER, as from a cluster that lost data. A transactional id has its epoch of the snapshot
-    again, so a client that used it after the snapshot may not be fenced by the next one that initializes it.
-    """
     reset = operation(Operations.reset)
 
     # Topics
@@ -310,20 +298,9 @@ class _Calls:
     # Records
 
     send = operation(Operations.send)
-    """Appends one record without a connection, and returns its offset; texts are stored as UTF-8.
-
-    Without a partition, its key chooses one as in Java's client; without a key the partitions are used round-robin.
-    """
     send_many = operation(Operations.send_many)
     _records = operation(_decoded)
     assert_produced = operation(assertions.produced, finish=assertions.raise_difference)
-    """Raises AssertionError with the difference unless the topic's committed records are those expected.
-
-    An expectation is a value, a (key, value) pair or a whole Record; only the fields that it names are compared.
-    Records are compared by partition and offset, or in any order if `ordered` is False. Missing records, and a missing
-    topic, are awaited for `within_ms` of real time. `decode` decodes values before they are compared and shown,
-    `decode_key` keys: "json", or a function of the bytes.
-    """
 
     # Requests
 
@@ -341,16 +318,9 @@ class _Calls:
 
     groups = operation(Operations.groups)
     group = operation(Operations.group)
-    """Returns one group: its state, members, committed offsets and lag. A missing group is in state Dead."""
     producers = operation(Operations.producers)
     delete_group = operation(Operations.delete_group)
     reset_offsets = operation(Operations.reset_offsets)
-    """Sets the committed offsets of a group without members, as kafka-consumer-groups does, and returns each partition
-    with its offset before and after; with `dry_run` only returns them.
-
-        broker.reset_offsets("readers", "earliest")
-        broker.reset_offsets("readers", "shift", -10, of=[("orders", 0)])
-    """
 
     # Configs and access control lists
 
@@ -359,8 +329,6 @@ class _Calls:
     broker_configs = operation(Operations.broker_configs)
     change_broker_configs = operation(Operations.change_broker_configs)
     acls = operation(Operations.acls)
-    """Returns the access control entries that match a filter, an AclEntry; by default all. Refused without an
-    authorizer."""
     add_acls = operation(Operations.add_acls)
     remove_acls = operation(Operations.remove_acls)
 
@@ -490,14 +458,12 @@ class AsyncEmbedded(_Calls, Awaited):
         return work() if self._thread.operations is None else await self._thread.call_awaited(partial(_done, work))
 
     async def start(self) -> Self:
-        """Starts the broker, and returns when clients can connect. A restarted broker keeps its data. Raises
-        StartupError, or OperationError if it runs already."""
+        """Like `Embedded.start`."""
         await self._thread.start_awaited()
         return self
 
     async def stop(self) -> None:
-        """Stops the broker, and returns when its thread has ended; does nothing if it does not run. Raises
-        OperationError if not everything could be written."""
+        """Like `Embedded.stop`."""
         await self._thread.stop_awaited()
 
     @overload
