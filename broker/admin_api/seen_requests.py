@@ -46,7 +46,7 @@ class TopicNames:
 NO_NAMES = TopicNames({})
 
 
-def _of(path: str) -> Any:
+def attribute(path: str) -> Any:
     """Returns a property: the attribute at a path."""
     return property(attrgetter(path))
 
@@ -59,7 +59,7 @@ class SeenRequest:
         """The exchange itself, with its bytes."""
         self._names = names
 
-    number: int = _of("exchange.number")
+    number: int = attribute("exchange.number")
     """The number of the request, counted from 1 in the order in which the broker began them."""
 
     @property
@@ -67,21 +67,21 @@ class SeenRequest:
         """Kafka's name of the API, such as Produce; its number if the API is unknown."""
         return name_of(self.exchange.api_key)
 
-    version: int = _of("exchange.api_version")
+    version: int = attribute("exchange.api_version")
     """The version of the API."""
-    client_id: str | None = _of("exchange.client_id")
+    client_id: str | None = attribute("exchange.client_id")
     """The client id in the request's header."""
-    software: str | None = _of("exchange.software_name")
+    software: str | None = attribute("exchange.software_name")
     """The client library, such as librdkafka; None if the client does not send it (KIP-511)."""
-    software_version: str | None = _of("exchange.software_version")
+    software_version: str | None = attribute("exchange.software_version")
     """The version of the client library."""
-    principal: str = _of("exchange.principal")
+    principal: str = attribute("exchange.principal")
     """The principal of the connection when the request arrived, such as User:ann."""
-    node: int = _of("exchange.peer.node_id")
+    node: int = attribute("exchange.peer.node_id")
     """The id of the node that received the request."""
-    connection: int = _of("exchange.peer.number")
+    connection: int = attribute("exchange.peer.number")
     """The number of the connection, counted from 1."""
-    time_ms: int = _of("exchange.time_ms")
+    time_ms: int = attribute("exchange.time_ms")
     """The broker's clock when the request was received."""
 
     @property
@@ -94,7 +94,7 @@ class SeenRequest:
         """ "responded", "silent" (acks=0), "closed" or "pending"."""
         return str(self.exchange.ending)
 
-    reason: str = _of("exchange.reason")
+    reason: str = attribute("exchange.reason")
     """Why the connection was closed; empty if it was not."""
 
     @cached_property

@@ -7,11 +7,13 @@ result; counters are read directly.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from types import TracebackType
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from ..admin_api.seen_requests import attribute
 from ..faults import actions
 from ..faults.actions import Action
 from ..faults.rule_set import Faults, UnknownFault
@@ -20,7 +22,6 @@ from ..faults.rules import Rule, StandingRule
 R = TypeVar("R")
 H = TypeVar("H")
 Runner = Callable[[Callable[[], Any]], Any]
-AsyncRunner = Callable[[Callable[[], Any]], Awaitable[Any]]
 Apis = str | int | Sequence[str | int] | None
 
 
@@ -34,25 +35,18 @@ class _AddedRule:
     def __init__(self, standing: StandingRule) -> None:
         self._standing = standing
 
-    @property
-    def id(self) -> int:
-        """The rule's id."""
-        return self._standing.id
+    id: int = attribute("_standing.id")
+    """The rule's id."""
+    rule: Rule = attribute("_standing.rule")
+    """The rule itself."""
+    matched: int = attribute("_standing.matched")
+    """How many requests (or disk operations) have matched the rule so far."""
+    fired: int = attribute("_standing.fired")
+    """How often the rule has fired so far."""
 
-    @property
-    def rule(self) -> Rule:
-        """The rule itself."""
-        return self._standing.rule
-
-    @property
-    def matched(self) -> int:
-        """How many requests (or disk operations) have matched the rule so far."""
-        return self._standing.matched
-
-    @property
-    def fired(self) -> int:
-        """How often the rule has fired so far."""
-        return self._standing.fired
+    def _await_fired(self, times: int, seconds: float) -> None:
+        if not self._standing.wait_fired(times, seconds):
+            raise TimeoutError(f"the fault fired {self.fired} times in {seconds:g} s, not {times}")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._standing.to_json()})"
@@ -67,8 +61,7 @@ class FaultHandle(_AddedRule):
 
     def wait_fired(self, times: int = 1, seconds: float = 30.0) -> None:
         """Waits until the rule has fired `times` times. Raises TimeoutError. Not for the broker's own thread."""
-        if not self._standing.wait_fired(times, seconds):
-            raise TimeoutError(f"the fault fired {self.fired} times in {seconds:g} s, not {times}")
+        self._await_fired(times, seconds)
 
     def remove(self) -> None:
         """Removes the rule; does nothing if it was removed already."""
@@ -77,9 +70,7 @@ class FaultHandle(_AddedRule):
     def __enter__(self) -> FaultHandle:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.remove()
 
 
@@ -87,9 +78,20 @@ class _FaultKinds(ABC, Generic[H]):
     """One method for each kind of fault. `**where` are the conditions of a `Rule`: topic, partition, client_id,
     listener, node, nth, times, after, probability, seed. Invalid ones raise ValueError."""
 
+    def __init__(self, faults: Faults, call: Runner = _at_once) -> None:
+        self._faults = faults
+        self._call = call
+
     @abstractmethod
     def add(self, rule: Rule) -> H:
         """Adds a rule."""
+
+    def _put(self, rule: Rule) -> StandingRule:
+        return self._faults.get(self._faults.add(rule))
+
+    def _drop(self, id: int) -> None:
+        with contextlib.suppress(UnknownFault):
+            self._faults.remove(id)
 
     def _added(self, action: Action, **where: Any) -> H:
         try:
@@ -151,25 +153,13 @@ class _FaultKinds(ABC, Generic[H]):
 class FaultsView(_FaultKinds[FaultHandle]):
     """The faults of a broker; each method returns when its effect is complete."""
 
-    def __init__(self, faults: Faults, call: Runner = _at_once) -> None:
-        self._faults = faults
-        self._call = call
-
     def add(self, rule: Rule) -> FaultHandle:
         """Adds a rule."""
-        standing = self._call(lambda: self._faults.get(self._faults.add(rule)))
-        return FaultHandle(self, standing)
+        return FaultHandle(self, self._call(partial(self._put, rule)))
 
     def discard(self, id: int) -> None:
         """Removes a rule; does nothing if it was removed already."""
-
-        def discarded() -> None:
-            try:
-                self._faults.remove(id)
-            except UnknownFault:
-                return
-
-        self._call(discarded)
+        self._call(partial(self._drop, id))
 
     def clear(self) -> None:
         """Removes all rules."""
@@ -183,14 +173,13 @@ class FaultsView(_FaultKinds[FaultHandle]):
 class AsyncFaultHandle(_AddedRule):
     """A rule that was added through `AsyncFaultsView`; as a context manager it is in force within the block."""
 
-    def __init__(self, view: AsyncFaultsView, handle: FaultHandle) -> None:
-        super().__init__(handle._standing)
+    def __init__(self, view: AsyncFaultsView, standing: StandingRule) -> None:
+        super().__init__(standing)
         self._view = view
-        self._handle = handle
 
     async def wait_fired(self, times: int = 1, seconds: float = 30.0) -> None:
         """Waits until the rule has fired `times` times. Raises TimeoutError."""
-        await asyncio.to_thread(self._handle.wait_fired, times, seconds)
+        await asyncio.to_thread(self._await_fired, times, seconds)
 
     async def remove(self) -> None:
         """Removes the rule; does nothing if it was removed already."""
@@ -199,9 +188,7 @@ class AsyncFaultHandle(_AddedRule):
     async def __aenter__(self) -> AsyncFaultHandle:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.remove()
 
 
@@ -210,7 +197,6 @@ class AddedFault:
 
     def __init__(self, adding: Callable[[], Awaitable[AsyncFaultHandle]]) -> None:
         self._adding = adding
-        self._handle: AsyncFaultHandle | None = None
 
     def __await__(self) -> Generator[Any, Any, AsyncFaultHandle]:
         return self._adding().__await__()
@@ -219,36 +205,29 @@ class AddedFault:
         self._handle = await self._adding()
         return self._handle
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._handle is not None:
-            await self._handle.remove()
+    async def __aexit__(self, *raised: object) -> None:
+        await self._handle.remove()
 
 
 class AsyncFaultsView(_FaultKinds[AddedFault]):
     """`FaultsView` for coroutines of another loop: each method is awaited, or used with `async with`."""
 
-    def __init__(self, faults: Faults, call: AsyncRunner) -> None:
-        self._view = FaultsView(faults)  # its methods run inside `call`
-        self._call = call
-
     def add(self, rule: Rule) -> AddedFault:
         """Adds a rule."""
 
         async def adding() -> AsyncFaultHandle:
-            return AsyncFaultHandle(self, await self._call(lambda: self._view.add(rule)))
+            return AsyncFaultHandle(self, await self._call(partial(self._put, rule)))
 
         return AddedFault(adding)
 
     async def discard(self, id: int) -> None:
         """Removes a rule; does nothing if it was removed already."""
-        await self._call(lambda: self._view.discard(id))
+        await self._call(partial(self._drop, id))
 
     async def clear(self) -> None:
         """Removes all rules."""
-        await self._call(self._view.clear)
+        await self._call(self._faults.clear)
 
     async def list(self) -> list[AsyncFaultHandle]:
         """Returns the rules in force, oldest first."""
-        return [AsyncFaultHandle(self, handle) for handle in await self._call(self._view.list)]
+        return [AsyncFaultHandle(self, standing) for standing in await self._call(self._faults.list)]
