@@ -79,28 +79,26 @@ class BrokerThread:
 
     def start(self) -> None:
         """Returns when clients can connect. Raises StartupError, or OperationError if the broker runs already."""
-        ready = self._begin()
-        try:
+        with self._starting() as ready:
             ready.result()
-        except BaseException:
-            self._give_up(ready)
-            raise
 
     async def start_awaited(self) -> None:
         """Like `start`, for a coroutine of any loop."""
+        with self._starting() as ready:
+            await asyncio.wrap_future(ready)
+
+    @contextlib.contextmanager
+    def _starting(self) -> Generator[concurrent.futures.Future[None]]:
+        """Ends the thread of a start that fails, or whose caller is interrupted."""
         ready = self._begin()
         try:
-            await asyncio.wrap_future(ready)
+            yield ready
         except BaseException:
-            self._give_up(ready)
+            with contextlib.suppress(Exception):  # a start that failed or was cancelled ends its thread itself
+                ready.result()
+                self._end()
+            self._gone()
             raise
-
-    def _give_up(self, ready: concurrent.futures.Future[None]) -> None:
-        """Ends the thread of a start that failed, or whose caller was interrupted."""
-        with contextlib.suppress(Exception):  # a start that failed or was cancelled ends its thread itself
-            ready.result()
-            self._end()
-        self._gone()
 
     def _begin(self) -> concurrent.futures.Future[None]:
         if self._thread is not None:

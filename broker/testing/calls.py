@@ -22,20 +22,18 @@ T = TypeVar("T")
 X = TypeVar("X")
 
 
-class Blocking:
+class _View:
+    def __init__(self, caller: BrokerThread) -> None:
+        self.caller = caller
+        """Runs the operations."""
+
+
+class Blocking(_View):
     """An object whose operations return when they are done."""
 
-    def __init__(self, caller: BrokerThread) -> None:
-        self.caller = caller
-        """Runs the operations."""
 
-
-class Awaited:
+class Awaited(_View):
     """An object whose operations are awaited."""
-
-    def __init__(self, caller: BrokerThread) -> None:
-        self.caller = caller
-        """Runs the operations."""
 
 
 def _as_is(found: Any) -> Any:
