@@ -67,6 +67,7 @@ TOTALS = (
     "faults",
 )
 
+SUMMED = ("partitions", "offline_partitions", "size_bytes", "records", "records_in")  # over the topics
 PARTITIONS_AT_ONCE = 500  # in one step on the loop
 NAMES_MAX = 10  # topics of a group, hosts of a client
 HALF_LIFE_NS = 10_000_000_000  # after which activity counts half
@@ -190,8 +191,11 @@ class Overviews:
         unseen = dict(transactions)
         ids: set[int] = set()
         for topic in state.topics:
-            found.append(_topic(topic, look) | _traffic(None if flows is None else flows.get(topic.name)))
+            row = topic_row(topic)
+            look.totals.update({name: row[name] for name in SUMMED})
+            found.append(row | _traffic(None if flows is None else flows.get(topic.name)))
             for partition in topic.online_partitions():
+                look.leads[partition.leader] += 1
                 known = _known_producers(partition)
                 ids.update(known)
                 entries = list(known.items())
@@ -274,7 +278,8 @@ def about(running: Running) -> dict[str, Any]:
     }
 
 
-def _topic(topic: Topic, look: _Gathering) -> dict[str, Any]:
+def topic_row(topic: Topic) -> dict[str, Any]:
+    """Returns the present size of a topic. `records` counts offsets; partitions without a leader are offline, too."""
     size_bytes = records = records_in = offline = 0
     for partition in topic.partitions:
         try:
@@ -284,10 +289,9 @@ def _topic(topic: Topic, look: _Gathering) -> dict[str, Any]:
             records_in += log.log_end_offset
         except StorageError:
             offline += 1
-            continue
-        look.leads[partition.leader] += 1
-        offline += partition.leader == NO_LEADER
-    topic_row: dict[str, Any] = {
+        else:
+            offline += partition.leader == NO_LEADER
+    return {
         "name": topic.name,
         "is_internal": topic.is_internal,
         "partitions": len(topic.partitions),
@@ -296,9 +300,6 @@ def _topic(topic: Topic, look: _Gathering) -> dict[str, Any]:
         "records": records,
         "records_in": records_in,
     }
-    for name in ("partitions", "offline_partitions", "size_bytes", "records", "records_in"):
-        look.totals[name] += topic_row[name]
-    return topic_row
 
 
 def _traffic(counters: TopicCounters | None) -> dict[str, int]:
@@ -398,10 +399,8 @@ def _slow(exchange: Exchange, names: dict[int, str], now_ns: int) -> dict[str, A
     return _request(exchange, names) | {
         "duration_us": exchange.duration_ns // 1000,
         "ago_ms": max(0, now_ns - exchange.begun_ns - exchange.duration_ns) // 1_000_000,
-        "request_bytes": exchange.request_bytes,
         "response_bytes": exchange.response_bytes,
         "ending": exchange.ending.value,
-        "fault": exchange.fault,
     }
 
 
@@ -413,6 +412,8 @@ def _request(exchange: Exchange, names: dict[int, str]) -> dict[str, Any]:
         "client_id": shortened(exchange.client_id),
         "host": exchange.peer.client_host,
         "port": exchange.peer.client_port,
+        "request_bytes": exchange.request_bytes,
+        "fault": exchange.fault,
     }
 
 
@@ -420,8 +421,6 @@ def _waiting(exchange: Exchange, names: dict[int, str], now_ns: int) -> dict[str
     return _request(exchange, names) | {
         "waiting_ms": max(0, now_ns - exchange.begun_ns) // 1_000_000,
         "waits_for": WAITS_FOR.get(exchange.api_key),
-        "request_bytes": exchange.request_bytes,
-        "fault": exchange.fault,
     }
 
 

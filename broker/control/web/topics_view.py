@@ -10,6 +10,7 @@ from ....protocol.narrowing import is_list, is_tuple
 from ....storage.errors import StorageError
 from ....storage.format.partition_metadata import encode_id
 from ...admin_api.operations import partition_info
+from ...admin_api.overview import topic_row
 from .answer import Page, PageRequest
 from .logs import format_name, formats_of, segments_of
 from .query import Columns, listing
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 AT_ONCE = 500  # partitions in one step on the event loop
 SHOWN_SEGMENTS = 50
 LOOKED_PARTITIONS = 8  # of a topic in a list, whose first and last batches are read for their formats
-_TOPICS: Columns[TopicRow] = {
-    "name": lambda row: row.name,
-    "partitions": lambda row: (row.partitions, row.name),
-    "records": lambda row: (row.records, row.name),
-    "size": lambda row: (row.size_bytes, row.name),
+_TOPICS: Columns[dict[str, Any]] = {
+    "name": lambda row: row["name"],
+    "partitions": lambda row: (row["partitions"], row["name"]),
+    "records": lambda row: (row["records"], row["name"]),
+    "size": lambda row: (row["size_bytes"], row["name"]),
 }
 _PARTITIONS: Columns[PartitionRow] = {
     "partition": lambda row: row.partition.index,
@@ -37,19 +38,6 @@ _PARTITIONS: Columns[PartitionRow] = {
     "segments": lambda row: (row.segments, row.partition.index),
     "leader": lambda row: (row.partition.leader, row.partition.index),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TopicRow:
-    """A topic in the list. `records` counts offsets."""
-
-    name: str
-    partitions: int
-    offline: int
-    records: int
-    size_bytes: int
-    is_internal: bool
-    policy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +64,7 @@ async def topics(request: PageRequest) -> Page:
     """Lists the topics, with the form that creates one."""
     state = request.plane.operations.running.state
     wanted, kind = request.query.text("q"), request.query.choice("kind", ("yours", "internal", "all"))
-    rows: list[TopicRow] = []
+    rows: list[dict[str, Any]] = []
     looked = counted = 0
     for topic in list(state.topics):
         counted += 1
@@ -84,30 +72,20 @@ async def topics(request: PageRequest) -> Page:
             continue
         if wanted.casefold() not in topic.name.casefold():
             continue
-        rows.append(_topic_row(topic))
+        rows.append(topic_row(topic) | {"policy": _policy(topic)})
         looked += len(topic.partitions)
         if looked >= AT_ONCE:
             looked = 0
             await asyncio.sleep(0)
     found = listing(rows, request.query, _TOPICS, 50)
-    stored = {row.name: await _stored(state, row.name) for row in found.rows}
+    stored = {row["name"]: await _stored(state, row["name"]) for row in found.rows}
     values = {"list": found, "stored": stored, "q": wanted, "kind": kind, "counted": counted}
     return Page("topics.html", "Topics", "topics", values)
 
 
-def _topic_row(topic: Topic) -> TopicRow:
-    records = size = offline = 0
-    for partition in topic.partitions:
-        try:
-            log = partition.log
-            records += max(0, log.high_watermark - log.log_start_offset)
-            size += log.size_bytes
-            offline += partition.leader < 0
-        except StorageError:
-            offline += 1
+def _policy(topic: Topic) -> str:
     policy = topic.config["cleanup.policy"]
-    text = ",".join(policy) if is_list(policy) or is_tuple(policy) else str(policy)
-    return TopicRow(topic.name, len(topic.partitions), offline, records, size, topic.is_internal, text)
+    return ",".join(policy) if is_list(policy) or is_tuple(policy) else str(policy)
 
 
 async def _stored(state: BrokerState, name: str) -> list[str]:
