@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +32,10 @@ _GROUPS: Columns[Group] = {
     "members": lambda group: (len(group.members), group.id),
     "lag": lambda group: (group.lag, group.id),
 }
-_OFFSETS: Columns[OffsetRow] = {
+_OFFSETS: Columns[GroupOffset] = {
     "partition": lambda one: (one.topic, one.partition),
     "lag": lambda one: (one.lag or 0, one.topic, one.partition),
-    "offset": lambda one: (-1 if one.offset is None else one.offset, one.topic, one.partition),
+    "offset": lambda one: (one.offset, one.topic, one.partition),
     "end": lambda one: (one.end_offset or 0, one.topic, one.partition),
 }
 _PRODUCERS: Columns[ProducerRow] = {
@@ -83,43 +83,21 @@ async def _group(request: PageRequest, id: str) -> Page:
     if found.state == "Dead":
         raise NotFound(f"there is no group {id}")
     owners = {place: member.member_id for member in found.members for place in member.assignment}
-    rows = [OffsetRow.of(one) for one in found.offsets]
-    rows += _uncommitted(request.plane.operations.running.state, owners.keys() - found.committed.keys())
-    offsets = listing(rows, request.query, _OFFSETS)
-    values = {"group": found, "offsets": offsets, "owners": owners, "scenarios": SCENARIOS}
+    committed = found.committed
+    uncommitted = _uncommitted(request.plane.operations.running.state, owners.keys() - committed.keys())
+    offsets = listing([*found.offsets, *uncommitted], request.query, _OFFSETS)
+    values = {"group": found, "offsets": offsets, "committed": committed, "owners": owners, "scenarios": SCENARIOS}
     return Page("group.html", found.id, "groups", values)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRow:
-    """A partition for which a group has committed an offset, or that is assigned to one of its members. `offset` is
-    None without a commit; the log's offsets and the lag are None if the partition cannot be read."""
-
-    topic: str
-    partition: int
-    offset: int | None
-    metadata: str
-    lag: int | None
-    start_offset: int | None
-    end_offset: int | None
-
-    @classmethod
-    def of(cls, one: GroupOffset) -> OffsetRow:
-        """Returns the row of a committed offset."""
-        return cls(one.topic, one.partition, one.offset, one.metadata, one.lag, one.start_offset, one.end_offset)
-
-
-def _uncommitted(state: BrokerState, places: Iterable[tuple[str, int]]) -> list[OffsetRow]:
-    """Returns the rows of assigned partitions without a committed offset: they have no lag, as in
-    kafka-consumer-groups."""
-    found: list[OffsetRow] = []
-    for topic, index in sorted(places):
+def _uncommitted(state: BrokerState, places: Iterable[tuple[str, int]]) -> Iterator[GroupOffset]:
+    """Yields assigned partitions without a committed offset, with -1: they have no lag, as in kafka-consumer-groups."""
+    for place in sorted(places):
         try:
-            log = partition_of(state, topic, index).log
-            found.append(OffsetRow(topic, index, None, "", None, log.log_start_offset, log.high_watermark))
+            log = partition_of(state, *place).log
+            yield GroupOffset(*place, -1, -1, "", None, log.log_start_offset, log.high_watermark)
         except (NotFound, StorageError):
-            found.append(OffsetRow(topic, index, None, "", None, None, None))
-    return found
+            yield GroupOffset(*place, -1, -1, "", None)
 
 
 @dataclass(frozen=True, slots=True)
