@@ -72,28 +72,21 @@ async def requests(request: PageRequest) -> Page:
     connection, busy = query.whole("connection"), query.flag("busy")
     names = api_names()
     everything = [] if running.ring is None else running.ring.list()
-    rows: list[Exchange] = []
-    for one in everything:
+
+    def is_wanted(one: Exchange) -> bool:
         name = api_name(names, one.api_key)
-        if api and name != api:
-            continue
-        if busy and name in QUIET:
-            continue
-        if client and not any(
-            client.casefold() in (text or "").casefold()
-            for text in (one.client_id, one.software_name, one.peer.client_host, one.principal)
-        ):
-            continue
-        if ending and one.ending.value != ending:
-            continue
-        if connection is not None and one.peer.number != connection:
-            continue
-        if slower_ms is not None and one.duration_ns < slower_ms * 1_000_000:
-            continue
-        if below is not None and one.number >= below:
-            continue
-        rows.append(one)
-    found = listing(rows, query, _REQUESTS, default="-number")
+        texts = one.client_id, one.software_name, one.peer.client_host, one.principal
+        return (
+            api in ("", name)
+            and not (busy and name in QUIET)
+            and (not client or any(client.casefold() in (text or "").casefold() for text in texts))
+            and ending in ("", one.ending.value)
+            and connection in (None, one.peer.number)
+            and (slower_ms is None or one.duration_ns >= slower_ms * 1_000_000)
+            and (below is None or one.number < below)
+        )
+
+    found = listing(filter(is_wanted, everything), query, _REQUESTS, default="-number")
     seen = {api_name(names, one.api_key) for one in everything}
     values = {
         "list": found,
@@ -126,13 +119,11 @@ async def exchange(request: PageRequest) -> Page:
     """Shows one request with its response, decoded."""
     state = request.plane.operations.running.state
     found = _exchange(request)
-    decoded: dict[str, Decoded | None] = {}
-    for what, data, decode in (
-        ("request", found.request, side_by_side.request),
-        ("response", found.response, side_by_side.response),
-    ):
-        work = None if data is None else partial(decode, data, found.api_key, found.api_version)
-        decoded[what] = None if work is None else await state.scheduler.run(in_thread(work))
+    decoded: dict[str, Decoded | None] = {"request": None, "response": None}
+    for what, data in (("request", found.request), ("response", found.response)):
+        if data is not None:
+            of = partial(side_by_side.decoded, data, found.api_key, found.api_version, is_request=what == "request")
+            decoded[what] = await state.scheduler.run(in_thread(of))
     names = api_names()
     ring = _ring(request.plane.operations.running)
     name = api_name(names, found.api_key)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from ....protocol.named import NamedTuple
 from ...trace import frames
 from ...trace.entries import Entries
-from ...trace.frames import Frame
 from ...trace.tracer import Stopped, Tracer
 
 LINES_MAX = 1500
@@ -70,23 +69,14 @@ class Decoded(NamedTuple):
     is_full: bool
 
 
-def request(data: bytes, api_key: int, version: int) -> Decoded:
-    """Decodes a request's frame, header first."""
-    frame = frames.request_frame(data)
-    return _decoded(data, frame, f"API {api_key} v{version}")
-
-
-def response(data: bytes, api_key: int, version: int) -> Decoded:
-    """Decodes the frame of a response to a request of that key and version, header first."""
-    frame = frames.response_frame(data, api_key, version)
-    return _decoded(data, frame, f"response of API {api_key} v{version}")
-
-
-def _decoded(data: bytes, frame: Frame | None, otherwise: str) -> Decoded:
+def decoded(data: bytes, api_key: int, version: int, *, is_request: bool) -> Decoded:
+    """Decodes the frame of a request of that key and version, or of a response to one, header first."""
+    frame = frames.request_frame(data) if is_request else frames.response_frame(data, api_key, version)
+    if frame is None:
+        title = f"{'' if is_request else 'response of '}API {api_key} v{version}"
+        return Decoded(title, _with_bytes(data, [_Traced("0", 0, "(unknown API or version)", True)]), None, False)
     tracer = _Lines()
     damage, is_full = None, False
-    if frame is None:
-        return Decoded(otherwise, _with_bytes(data, [_Traced("0", 0, "(unknown API or version)", True)]), None, False)
     tracer.on_records = Entries(tracer, topic=None, with_records=True).in_message
     try:
         frames.trace_frame(data, frame, tracer)
