@@ -176,17 +176,10 @@ def whole(seen: SeenRequest) -> dict[str, Any]:
 
 NONE: dict[str, Any] = {
     "running": False,
-    "file": None,
-    "format": None,
-    "max_bytes": None,
     "ring": False,
     "contents": True,
-    "since_ms": None,
-    "exchanges": 0,
-    "dropped": 0,
-    "waiting_bytes": 0,
-    "size_bytes": 0,
-    "ended": None,
+    **dict.fromkeys(("file", "format", "max_bytes", "since_ms", "ended")),
+    **dict.fromkeys(("exchanges", "dropped", "waiting_bytes", "size_bytes"), 0),
 }
 
 
@@ -197,7 +190,8 @@ async def get_recording(plane: Plane, call: Call) -> Any:
     state = recorder.state
     if state is None:
         return NONE
-    options = state.options
+    found = state._asdict()
+    options = found.pop("options")
     return {
         "running": recorder.is_running,
         "file": options.path,
@@ -205,12 +199,7 @@ async def get_recording(plane: Plane, call: Call) -> Any:
         "max_bytes": options.max_bytes,
         "ring": options.ring,
         "contents": options.contents,
-        "since_ms": state.since_ms,
-        "exchanges": state.exchanges,
-        "dropped": state.dropped,
-        "waiting_bytes": state.waiting_bytes,
-        "size_bytes": state.size_bytes,
-        "ended": state.ended,
+        **found,
     }
 
 
