@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...storage.errors import StorageError
 from ..errors import Refused
@@ -102,37 +102,39 @@ def _consumer_member(state: BrokerState, group: ConsumerGroup, member: ConsumerM
     info = member.info
     resolved = group.resolved.get(info.regex) if info.regex else None
     settings = state.groups.settings.of_group(group.kind, state.groups.configs(group.group_id))
-    named = (
-        (state.groups.topics.name_of(topic_id), index)
-        for part in (member.current.assigned, member.current.revoking)
-        for topic_id, epochs in part.items()
-        for index in epochs
-    )
-    return Member(
-        member_id=member.member_id,
-        instance_id=info.instance_id,
-        client_id=info.client_id,
-        client_host=info.client_host,
-        session_timeout_ms=settings.session_timeout_ms if info.classic is None else info.classic.session_timeout_ms,
-        topics=tuple(sorted(info.topics if resolved is None else info.topics | resolved.topics)),
-        assignment=tuple(sorted((name, index) for name, index in named if name is not None)),
-        epoch=member.current.epoch,
+    return _member(
+        member,
+        settings.session_timeout_ms if info.classic is None else info.classic.session_timeout_ms,
+        info.topics if resolved is None else info.topics | resolved.topics,
+        tuple(sorted((*_places(state, member.current.assigned), *_places(state, member.current.revoking)))),
         regex=info.regex,
         target=_places(state, group.target.get(member.member_id, NOTHING)),
     )
 
 
 def _share_member(state: BrokerState, group: ShareGroup, member: ShareMember) -> Member:
-    info = member.info
+    timeout_ms = state.groups.share_groups.settings_of(group.group_id).session_timeout_ms
+    return _member(member, timeout_ms, member.info.topics, _places(state, member.current.assigned))
+
+
+def _member(
+    member: ConsumerMember | ShareMember | StreamsMember,
+    session_timeout_ms: int,
+    topics: Iterable[str],
+    assignment: tuple[tuple[str, int], ...],
+    **more: Any,
+) -> Member:
+    """Returns a member of a group of another kind than classic."""
     return Member(
         member_id=member.member_id,
-        instance_id=None,
-        client_id=info.client_id,
-        client_host=info.client_host,
-        session_timeout_ms=state.groups.share_groups.settings_of(group.group_id).session_timeout_ms,
-        topics=tuple(sorted(info.topics)),
-        assignment=_places(state, member.current.assigned),
+        instance_id=member.info.instance_id,
+        client_id=member.info.client_id,
+        client_host=member.info.client_host,
+        session_timeout_ms=session_timeout_ms,
+        topics=tuple(sorted(topics)),
+        assignment=assignment,
         epoch=member.current.epoch,
+        **more,
     )
 
 
@@ -143,22 +145,17 @@ def _places(state: BrokerState, partitions: Mapping[bytes, Iterable[int]]) -> tu
 
 def _streams_member(state: BrokerState, group: StreamsGroup, member: StreamsMember) -> Member:
     """A member, with the partitions that its active tasks read."""
-    info, sources = member.info, group.source_topics
-    current = member.current
+    current, sources = member.current, group.source_topics
 
     def read(*roles: Mapping[str, Iterable[int]]) -> tuple[tuple[str, int], ...]:
         found = {(topic, index) for topic, id in sources.items() for tasks in roles for index in tasks.get(id, ())}
         return tuple(sorted(one for one in found if state.groups.topics.has_partition(*one)))
 
-    return Member(
-        member_id=member.member_id,
-        instance_id=info.instance_id,
-        client_id=info.client_id,
-        client_host=info.client_host,
-        session_timeout_ms=state.groups.streams_groups.settings_of(group.group_id).session_timeout_ms,
-        topics=tuple(sorted(sources)),
-        assignment=read(current.assigned.active, current.revoking.active),
-        epoch=current.epoch,
+    return _member(
+        member,
+        state.groups.streams_groups.settings_of(group.group_id).session_timeout_ms,
+        sources,
+        read(current.assigned.active, current.revoking.active),
         target=read(group.target_of(member.member_id).active),
     )
 
