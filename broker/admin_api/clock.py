@@ -55,14 +55,6 @@ class ClockControl:
             raise OperationError("this broker uses the machine's clock, which cannot be changed")
         return clock
 
-    async def _settle(self) -> None:
-        await self._running.state.settle()
-
-    @property
-    def now_ms(self) -> int:
-        """The broker's time."""
-        return self._running.state.clock.now_ms()
-
     async def state(self) -> ClockState:
         """Returns the state of the clock."""
         return state_of(self._clock)
@@ -81,7 +73,7 @@ class ClockControl:
     async def set(self, ms: int) -> ClockState:
         """Sets the clock to a time (ms since 1970). Forwards it works like `advance`; backwards nothing becomes due,
         and stored times do not change."""
-        await self._clock.set(_time(ms), self._settle)
+        await self._clock.set(_time(ms), self._running.state.settle)
         return await self.state()
 
     async def advance(self, ms: int, keep_members: bool = False) -> ClockState:
@@ -90,18 +82,17 @@ class ClockControl:
 
         With `keep_members` the present members of groups survive, as if they had sent heartbeats.
         """
-        clock = self._clock
+        clock, state = self._clock, self._running.state
         if whole("ms", ms) < 0:
             raise OperationError(f"the clock is advanced by 0 ms or more, not by {ms}; to go back, set it")
         _time(clock.now_ms() + ms)
         if not keep_members:
-            await clock.advance(ms, self._settle)
+            await clock.advance(ms, state.settle)
             return await self.state()
-        groups = self._running.state.groups
         try:
-            await clock.advance(ms, self._settle, groups.refresh_members)
+            await clock.advance(ms, state.settle, state.groups.refresh_members)
         finally:
-            groups.refreshed()
+            state.groups.refreshed()
         return await self.state()
 
 

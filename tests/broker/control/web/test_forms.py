@@ -65,7 +65,7 @@ def test_records(visitor: Visitor, broker: Embedded) -> None:
 
 def test_internal_topics_are_not_written_or_deleted(visitor: Visitor, broker: Embedded) -> None:
     async def made(operations: Any) -> None:
-        operations.running.state.internal_topic("__consumer_offsets", operations.clock.now_ms)
+        operations.running.state.internal_topic("__consumer_offsets", operations.running.state.clock.now_ms())
 
     broker._thread.call(made)
     assert "only the broker writes" in refused(visitor, "/messages/__consumer_offsets", 400)
