@@ -57,18 +57,12 @@ class ControlServer:
     def __init__(self, url: str, runner: web.AppRunner, plane: Plane) -> None:
         self.url = url
         self.operations = plane.operations
+        self.token = plane.access.token
+        """The token that requests need; None if they need none."""
+        self.new_token = self.token if plane.access.is_generated else None
+        """The token, if it was generated at the start."""
         self._runner = runner
         self._plane = plane
-
-    @property
-    def token(self) -> str | None:
-        """The token that requests need; None if they need none."""
-        return self._plane.access.token
-
-    @property
-    def new_token(self) -> str | None:
-        """The token, if it was generated at the start."""
-        return self.token if self._plane.access.is_generated else None
 
     async def stop(self) -> None:
         """Stops accepting requests; running ones have STOP_SECONDS to end. A restore continues: `operations.stop`,

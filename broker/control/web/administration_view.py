@@ -1,13 +1,16 @@
-"""Configs of a topic and of the broker, and access control lists."""
+"""Configs of a topic and of the broker, access control lists, the faults in force, and the clock."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ....protocol.acls import CODES, words
+from ....protocol.errors import ErrorCode
+from ....protocol.narrowing import is_list
 from ...admin_api.views import AclEntry, OperationError
-from .answer import Page, PageRequest
-from .query import Columns, listing, url
+from ...releases.profiles import api_names
+from ...virtual_clock import VirtualClock
+from .page import Columns, Page, PageRequest, listing, url
 
 if TYPE_CHECKING:
     from ...admin_api.views import ConfigInfo
@@ -32,6 +35,14 @@ _ACLS: Columns[AclEntry] = {
     "resource": lambda one: (one.resource_type, one.resource_name, one.principal, one.operation),
     "principal": lambda one: (one.principal, one.resource_type, one.resource_name, one.operation),
     "operation": lambda one: (one.operation, one.principal, one.resource_name),
+}
+SIMPLE = ("error", "delay", "disconnect", "stall", "throttle")
+"""The kinds of faults in the page's form; `ottla ctl faults` and the HTTP API have the others."""
+_FAULTS: Columns[dict[str, Any]] = {
+    "id": lambda one: one["id"],
+    "action": lambda one: (one["action"], one["id"]),
+    "fired": lambda one: (one["fired"], one["id"]),
+    "matched": lambda one: (one["matched"], one["id"]),
 }
 
 
@@ -89,3 +100,40 @@ async def acls(request: PageRequest) -> Page:
     values = {"list": listing(found, query, _ACLS), "wanted": wanted, "words": ACL_WORDS, "is_on": is_on}
     values |= {"refused": refused, "is_filtered": any(wanted.values())}
     return Page("acls.html", "Access control lists", "acls", values)
+
+
+# Faults and the clock
+
+
+async def faults(request: PageRequest) -> Page:
+    """Lists the fault rules in force."""
+    running = request.plane.operations.running
+    standing = None if running.faults is None else [one.to_json() for one in running.faults.list()]
+    wanted = request.query.text("q")
+    rows = [one for one in standing or () if not wanted or wanted.casefold() in str(sorted(one.items())).casefold()]
+    found = listing(rows, request.query, _FAULTS)
+    values = {
+        "list": found,
+        "q": wanted,
+        "counted": None if standing is None else len(standing),
+        "conditions": {one["id"]: _conditions(one) for one in found.rows},
+        "actions": SIMPLE,
+        "apis": sorted(api_names().values()),
+        "codes": [code.name for code in ErrorCode if code is not ErrorCode.NONE],
+    }
+    return Page("faults.html", "Faults", "faults", values)
+
+
+def _conditions(fault: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns the conditions of a rule and the parameters of its action."""
+    return [
+        (name, ", ".join(map(str, value)) if is_list(value) else str(value))
+        for name, value in fault.items()
+        if name not in ("id", "matched", "fired", "action")
+    ]
+
+
+async def clock(request: PageRequest) -> Page:
+    """Shows the broker's time."""
+    can_move = isinstance(request.plane.operations.running.state.clock, VirtualClock)
+    return Page("clock.html", "Clock", "clock", {"can_move": can_move})

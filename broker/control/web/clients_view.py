@@ -14,8 +14,7 @@ from ...replica import producer_answers
 from ...replica.producer_answers import BatchVerdict, Judge
 from ...transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
 from ..refusal import Refusal
-from .answer import Page, PageRequest
-from .query import Columns, listing
+from .page import Columns, Page, PageRequest, listing
 from .records import partition_of
 
 if TYPE_CHECKING:

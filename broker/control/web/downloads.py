@@ -24,7 +24,7 @@ from ...admin_api.views import OperationError
 from ...cooperative import in_thread
 from ...json_bytes import to_json
 from ..refusal import Refusal
-from .answer import PageRequest, Stream
+from .page import PageRequest, Stream
 from .records import SeenRecord, Wanted, check_partition, look, partition_of, topic_named
 
 if TYPE_CHECKING:

@@ -18,11 +18,9 @@ from ..models.steering import MOVE_MS_MAX
 from ..models.topics import PARTITIONS_MAX
 from ..refusal import Refusal
 from ..steering import add_rule, faults_of, faults_with_room, known_fault, movable_clock
-from .administration_view import ACL_WORDS, WAYS
-from .answer import Moved, Page, PageRequest
-from .query import moment, url, whole_number
+from .administration_view import ACL_WORDS, SIMPLE, WAYS
+from .page import Moved, Page, PageRequest, moment, url, whole_number
 from .records import topic_named
-from .steering_view import SIMPLE
 
 MAX_PLACES = 10_000  # partitions and topics that one form names
 

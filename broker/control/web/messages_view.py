@@ -18,9 +18,8 @@ from ...metadata import record_values
 from ...metadata.record_values import Part
 from ...trace.tracer import Stopped, Tracer, Window
 from ..refusal import Refusal
-from .answer import Download, Page, PageRequest
 from .downloads import BYTES_MAX, RECORDS_MAX
-from .query import url
+from .page import Download, Page, PageRequest, url
 from .records import KEPT_BYTES, LOOK_RECORDS, SeenRecord, Wanted, cut, look, look_back, partition_of, topic_named
 from .values import AUTO, WAYS, Budget, Shown, Whole, in_line, shown, whole
 

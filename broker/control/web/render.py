@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from ....protocol import text
 from ....protocol.text import duration, moment, time_text
-from .query import quoted, url
+from .page import quoted, url
 
 HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2\u180e\u200b\u200e-\u200f"

@@ -13,8 +13,7 @@ from ...recording.exchange import Ending
 from ...recording.redaction import may_carry
 from ...releases.profiles import api_names
 from . import side_by_side
-from .answer import Download, Page, PageRequest
-from .query import Columns, listing
+from .page import Columns, Download, Page, PageRequest, listing
 
 if TYPE_CHECKING:
     from ...network.server import Running

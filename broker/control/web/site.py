@@ -30,8 +30,7 @@ from ...admin_api.views import OperationError, status_of
 from ...logs import get_logger
 from ..access import LOGIN, LOGOUT
 from ..refusal import Refusal
-from .answer import Download, Moved, Page, PageRequest, PageResponse, Stream
-from .query import MAX_TEXT, Query, unquoted
+from .page import MAX_TEXT, Download, Moved, Page, PageRequest, PageResponse, Query, Stream, unquoted
 
 if TYPE_CHECKING:
     from ..plane import Plane
@@ -94,9 +93,9 @@ VIEWS = (
     View("/broker", "administration_view:broker_configs", "forms:change_broker_config"),
     View("/acls", "administration_view:acls", "forms:add_acl"),
     View("/acls/remove", None, "forms:remove_acl", "administration_view:acls"),
-    View("/faults", "steering_view:faults", "forms:add_fault"),
+    View("/faults", "administration_view:faults", "forms:add_fault"),
     View("/faults/remove", None, "forms:remove_faults"),
-    View("/clock", "steering_view:clock", "forms:move_clock"),
+    View("/clock", "administration_view:clock", "forms:move_clock"),
     View("/requests", "requests_view:requests"),
     View("/requests/{number:[0-9]+}", "requests_view:exchange"),
     View("/requests/{number:[0-9]+}/{what}", "requests_view:download"),

@@ -18,8 +18,8 @@ from ....protocol.limits import INT32_MAX
 from ....storage.errors import StorageError
 from ...admin_api.views import NotFound, OperationError
 from ..refusal import Refusal
-from .answer import Page, PageRequest, Stream
 from .messages_view import kept_bytes, rows_of
+from .page import Page, PageRequest, Stream
 from .records import SeenRecord, Wanted, check_partition, look, look_back, partition_of, topic_named
 from .site import fragment, load
 from .values import WAYS

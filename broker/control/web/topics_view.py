@@ -11,9 +11,8 @@ from ....storage.errors import StorageError
 from ....storage.format.partition_metadata import encode_id
 from ...admin_api.operations import partition_info
 from ...admin_api.overview import topic_row
-from .answer import Page, PageRequest
 from .logs import format_name, formats_of, segments_of
-from .query import Columns, listing
+from .page import Columns, Page, PageRequest, listing
 from .records import partition_of, topic_named
 
 if TYPE_CHECKING:

@@ -1,15 +1,21 @@
-"""The query of a page's URL: read within bounds, and written for links to the same list in another order."""
+"""The request and the possible responses of a view. Independent of the HTTP server and of templates.
+
+The query of a page's URL is read within bounds, and written for links to the same list in another order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
 from ....protocol.limits import INT64_MAX
 from ....protocol.text import time_ms
 from ..refusal import Refusal, shown
+
+if TYPE_CHECKING:
+    from ..plane import Plane
 
 MAX_TEXT = 1000
 MAX_DIGITS = 19
@@ -106,6 +112,62 @@ def url(*parts: str | int) -> str:
     """Returns the path of a page with these parts."""
     return "/" + "/".join(quote(str(part).encode("utf-8", "surrogatepass"), safe="") for part in parts)
 
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A request: the parts of its path, its query, and the fields of a form. `problem` is why the form was refused; its
+    view is then shown again with the fields in `given`."""
+
+    plane: Plane
+    path: Mapping[str, str]
+    query: Query
+    given: Mapping[str, str] = field(default_factory=dict[str, str])
+    problem: str | None = None
+    last_event: str = ""
+    """The id of the last event that a script received from a stream, when it reconnects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page: its template, its title, and the values for the template. `part` is the entry of the navigation."""
+
+    template: str
+    title: str
+    part: str
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """Bytes for a file; a browser never displays them."""
+
+    data: bytes
+    file_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A redirect to another page after a change; `done` describes the change."""
+
+    url: str
+    done: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Bytes in steps, for a file, or without a `file_name` for the page's own script. An empty step is not sent: it
+    lets the server notice that the client has disconnected."""
+
+    steps: AsyncGenerator[bytes, None]
+    content_type: str
+    file_name: str | None = None
+
+
+PageResponse = Page | Download | Moved | Stream
+
+
+# Lists in pages
 
 Columns = Mapping[str, Callable[[T], Any]]
 """The keys by which rows are sorted, by the names of columns; the first is the default."""
