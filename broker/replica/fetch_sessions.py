@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from ...protocol.errors import ErrorCode
+from ...protocol.frozen import slotted
 from ...protocol.limits import INT32_MAX
 from ...protocol.named import NamedTuple
 from ...protocol.records.steps import Steps
@@ -73,46 +75,35 @@ class Wanted:
         self.log_start_offset = response.log_start_offset
 
 
+@slotted
 class Session:
-    """One session: its partitions in the order in which they are read."""
+    """One session: its partitions in the order in which they are read, and the epoch of the next request. Nodes other
+    than `node_id`, which created it, do not have it.
+    """
 
-    __slots__ = ("created_ms", "epoch", "id", "node_id", "partitions", "used_ms", "uses_topic_ids")
-
-    def __init__(
-        self, id: int, node_id: int, partitions: dict[PartitionKey, Wanted], uses_topic_ids: bool, now_ms: int
-    ) -> None:
-        self.id = id
-        self.node_id = node_id  # the node that created it; other nodes do not have it
-        self.epoch = 1  # of the next request
-        self.partitions = partitions
-        self.uses_topic_ids = uses_topic_ids
-        self.created_ms = self.used_ms = now_ms
+    id: int
+    node_id: int
+    partitions: dict[PartitionKey, Wanted]
+    uses_topic_ids: bool
+    created_ms: int
+    used_ms: int
+    epoch: int = 1
 
 
+@slotted
 class FetchPlan:
     """The partitions that one request reads, in order. `session` is None for a full fetch without a session."""
 
-    __slots__ = ("node_id", "partitions", "session", "session_epoch", "wants_session")
-
-    def __init__(
-        self,
-        partitions: dict[PartitionKey, Wanted],
-        session: Session | None = None,
-        *,
-        wants_session: bool = False,
-        node_id: int = 0,
-    ) -> None:
-        self.node_id = node_id
-        self.partitions = partitions
-        self.session = session
-        self.session_epoch = session.epoch if session else 0
-        self.wants_session = wants_session
+    partitions: dict[PartitionKey, Wanted]
+    session: Session | None = None
+    session_epoch: int = 0
+    wants_session: bool = False
+    node_id: int = 0
 
     def without(self, keys: Iterable[PartitionKey]) -> FetchPlan:
         """Returns the plan for the partitions other than `keys`."""
         left_out = set(keys)
-        left = {key: wanted for key, wanted in self.partitions.items() if key not in left_out}
-        return FetchPlan(left, self.session, wants_session=self.wants_session, node_id=self.node_id)
+        return replace(self, partitions={key: one for key, one in self.partitions.items() if key not in left_out})
 
 
 class FetchSessions:
@@ -183,9 +174,7 @@ class FetchSessions:
         if not session.partitions:
             self._sessions.pop(session.id, None)
             return FetchPlan({})
-        plan = FetchPlan(dict(session.partitions), session)
-        plan.session_epoch = epoch
-        return plan
+        return FetchPlan(dict(session.partitions), session, epoch)
 
     def keys(self, request: Any) -> list[PartitionKey]:
         """Returns the partitions that `request` would read, in no order, without changing a session."""
@@ -260,7 +249,7 @@ class FetchSessions:
             id = self._random_id()
             if id != 0 and id not in self._sessions:
                 break
-        session = self._sessions[id] = Session(id, plan.node_id, dict(partitions), uses_topic_ids, now_ms)
+        session = self._sessions[id] = Session(id, plan.node_id, dict(partitions), uses_topic_ids, now_ms, now_ms)
         return session
 
     def _evict(self, size: int, now_ms: int) -> bool:

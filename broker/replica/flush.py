@@ -41,10 +41,6 @@ class Durability:
         self._awaited = ThreadPoolExecutor(SYNC_THREADS, "ottla-sync")
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS, "ottla-background")
 
-    def of(self, log: PartitionLog, on_shown: Callable[[], None]) -> LogSync:
-        """Returns the syncs of a log. `on_shown` is called when a sync makes more records visible to consumers."""
-        return LogSync(self, log, on_shown)
-
     def request(self, of: LogSync) -> None:
         """Starts a sync after all requests of this iteration are appended, so that it covers them."""
         if self._stopping:
@@ -64,7 +60,7 @@ class Durability:
             is_awaited = of.begin()
             if is_awaited is not None:
                 self._submit(self._awaited if is_awaited else self._background, of.log.flush, of.finished)
-        self._notify()
+        wake(self._change)
 
     def in_background(self, work: Callable[[], Any], done: Callable[[BaseException | None], None]) -> None:
         """Runs blocking work in a background thread. `done` is called on the event loop with the exception, or None."""
@@ -110,11 +106,7 @@ class Durability:
         try:
             done(error)
         finally:
-            self._notify()
-
-    def _notify(self) -> None:
-        """Wakes the tasks that wait for a change."""
-        wake(self._change)
+            wake(self._change)
 
     @property
     def is_idle(self) -> bool:
@@ -184,7 +176,9 @@ class _Sync:
 
 
 class LogSync:
-    """The syncs of one log: at most one under way and one pending."""
+    """The syncs of one log: at most one under way and one pending. `on_shown` is called when a sync makes more records
+    visible to consumers.
+    """
 
     __slots__ = ("_durability", "_following", "_is_requested", "_on_shown", "_running", "due_at", "log")
 
@@ -332,16 +326,15 @@ class LogSync:
 
     def take_over(self) -> None:
         """Completes all waits with success: another log that has all these records durably replaces this one."""
-        self._is_requested = False
-        for sync in (self._running, self._following):
-            if sync is not None:
-                sync.done()
-        self._running = self._following = None
+        self._end_all(_Sync.done)
 
     def end(self, error: BaseException) -> None:
         """Ends all waits with an error, as when the log is deleted. Hidden records stay hidden."""
+        self._end_all(lambda sync: sync.failed(error))
+
+    def _end_all(self, end: Callable[[_Sync], None]) -> None:
         self._is_requested = False
         for sync in (self._running, self._following):
             if sync is not None:
-                sync.failed(error)
+                end(sync)
         self._running = self._following = None

@@ -14,6 +14,7 @@ from ...storage.log.results import Appended
 from ..cooperative import in_thread
 from ..errors import Refused
 from .assignment import NO_LEADER, Assignment
+from .flush import LogSync
 from .purgatory import wake_all
 from .refused_batches import RefusedBatches
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ...storage.partition_log import LogConfig, PartitionLog
     from ...storage.producers.verification_guard import Guard
     from ..cooperative import Cooperative
-    from .flush import Durability, LogSync
+    from .flush import Durability
     from .purgatory import FetchWaiter
 
 LEADER_EPOCH = 0  # the first one; adopted data keeps its epoch
@@ -106,7 +107,7 @@ class Partition:
         self.waiters: dict[FetchWaiter, None] = {}
         self._syncs: LogSync | None = None
         if log is not None:
-            self._syncs = durability.of(log, self.wake)
+            self._syncs = LogSync(durability, log, self.wake)
             log.on_roll = self._syncs.soon
         self.unfinished: asyncio.Task[Submitted] | None = None
         """The newest append that is under way, in several steps; earlier ones end before it."""
@@ -388,7 +389,7 @@ class Partition:
         if self._log is not None:
             log.hold_unreplicated(self._log.unreplicated_from)
         self._log, self.directory = log, directory
-        self._syncs = durability.of(log, self.wake)
+        self._syncs = LogSync(durability, log, self.wake)
         log.on_roll = self._syncs.soon
         if syncs is not None:
             syncs.take_over()

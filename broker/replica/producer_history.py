@@ -7,7 +7,9 @@ the number of producers, not of batches. Sequences run from 0 to 2**31 - 1 and t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import field
 
+from ...protocol.frozen import slotted
 from ...protocol.named import NamedTuple
 from ...storage.producers.producer_state import SEQUENCE_SPACE, CachedBatch, at_or_below
 from .producer_log import LogBatch
@@ -48,31 +50,21 @@ class Written(NamedTuple):
     log_position: int
 
 
+@slotted
 class Producer:
-    """The state of one producer in the history. `newest_sequence` is the highest of its epoch, or -1."""
+    """The state of one producer in the history. `newest_sequence` is the highest of its epoch, or -1; `data_offset` is
+    that of its newest data batch.
+    """
 
-    __slots__ = (
-        "data_offset",
-        "epoch",
-        "is_again",
-        "last_offset",
-        "last_sequence",
-        "missing",
-        "newest_sequence",
-        "open",
-        "recent",
-    )
-
-    def __init__(self, epoch: int, last_offset: int, missing: int) -> None:
-        self.epoch = epoch
-        self.last_offset = last_offset
-        self.data_offset = last_offset  # of its newest data batch
-        self.last_sequence = -1
-        self.newest_sequence = -1
-        self.missing = missing
-        self.is_again = False
-        self.recent: list[Written] = []
-        self.open: Stretch | None = None
+    epoch: int
+    missing: int
+    last_offset: int = -1
+    data_offset: int = -1
+    last_sequence: int = -1
+    newest_sequence: int = -1
+    is_again: bool = False
+    recent: list[Written] = field(default_factory=list[Written])
+    open: Stretch | None = None
 
 
 def after(sequence: int) -> int:
@@ -152,7 +144,7 @@ class History:
         known = self.producers.get(header.producer_id)
         kind, text, odd = self._marker(found, known) if header.is_control else self._data(found, known)
         if known is None:
-            known = self.producers[header.producer_id] = Producer(header.producer_epoch, -1, self.missing_offsets)
+            known = self.producers[header.producer_id] = Producer(header.producer_epoch, self.missing_offsets)
         stretch = self._stretch(found, kind, text, odd)
         if not is_gone:
             if known.open is not None and _continues(known.open, stretch) and not self._each_batch:

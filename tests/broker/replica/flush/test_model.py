@@ -228,7 +228,7 @@ def test_random_operations_match_the_model(
 async def test_idle_returns_after_a_requested_sync_was_dropped() -> None:
     durability = Durability(asyncio.get_running_loop(), None)  # type: ignore[arg-type]
     log: Any = Log(1)
-    sync = durability.of(log, lambda: None)
+    sync = LogSync(durability, log, lambda: None)
     sync.soon()
     sync.end(StorageError("gone"))
     async with asyncio.timeout(PATIENCE_S):
