@@ -15,7 +15,6 @@ import contextlib
 import ipaddress
 import json
 import logging
-import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache, partial
@@ -34,7 +33,7 @@ from .decoding import convert, decode
 from .openapi import PATH_PARAMETERS, document
 from .plane import Plane
 from .refusal import Refusal
-from .route import BASE, Call, Route
+from .route import BASE, PARAMETER, Call, Route
 from .routes import ROUTES
 from .web import site
 
@@ -48,7 +47,6 @@ BACKLOG = 128
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _PLANE = web.AppKey("plane", Plane)
 _SILENT = logging.Logger("aiohttp", logging.CRITICAL + 1)  # malformed requests are no errors of the broker
-_ANY = re.compile(r"\{([a-z_]+)\}")  # aiohttp's own pattern excludes braces, which a group id may have
 
 
 class ControlServer:
@@ -105,7 +103,7 @@ def application(plane: Plane, routes: Iterable[Route] = ROUTES) -> web.Applicati
 
     for route in routes:
         handler = openapi if route.name == "getOpenapi" else partial(_serve, plane, route)
-        path = _ANY.sub(r"{\1:[^/]+}", route.path)
+        path = PARAMETER.sub(r"{\1:[^/]+}", route.path)  # aiohttp's own pattern excludes braces, as in a group id
         app.router.add_route(route.method, BASE + path, handler, name=route.name)
     site.add_to(app, plane)
     observing.add_to(app, plane)

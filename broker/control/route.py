@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .plane import Plane
 
 BASE = "/v1"
-_PARAMETER = re.compile(r"\{([a-z_]+)\}")
+PARAMETER = re.compile(r"\{([a-z_]+)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Route:
     @property
     def parameters(self) -> tuple[str, ...]:
         """The names of the path's parameters."""
-        return tuple(_PARAMETER.findall(self.path))
+        return tuple(PARAMETER.findall(self.path))
 
 
 class RouteTable:

@@ -79,14 +79,9 @@ async def records(request: PageRequest) -> Stream:
     schemas = request.plane.schemas.get(topic.name) if query.flag("decode") else None
     written = partial(_csv if kind == "csv" else _json_lines, topic.name, schemas)
     place = "" if index is None else f"-{index}"
-    steps = _steps(request.plane, selection, written, _head(kind, schemas))
+    head = _rows([[*COLUMNS, *(DECODED if schemas else ())]]) if kind == "csv" else b""
+    steps = _steps(request.plane, selection, written, head)
     return Stream(steps, TYPES[kind], f"{topic.name}{place}.{kind}")
-
-
-def _head(kind: str, schemas: TopicSchemas | None) -> bytes:
-    if kind != "csv":
-        return b""
-    return _rows([[*COLUMNS, *(DECODED if schemas else ())]])
 
 
 async def _steps(

@@ -25,7 +25,6 @@ from .logs import format_name
 
 if TYPE_CHECKING:
     from ....protocol.records.batch import BatchHeader, Record
-    from ....storage.partition_log import PartitionLog
     from ....storage.producers.txn_index import AbortedTransaction
     from ...broker_state import BrokerState
     from ...metadata.topics import Topic
@@ -202,8 +201,9 @@ async def look(state: BrokerState, partition: Partition, wanted: Wanted) -> Seen
                 return Seen(list(found.records), found.next_offset, True, found.looked)
             if read >= LOOK_BYTES or found.is_full(wanted):
                 return Seen(list(found.records), found.next_offset, False, found.looked)
-            piece = _slice(log, partition.index, found.next_offset)
-            before = found.next_offset
+            before, stable_offset = found.next_offset, log.last_stable_offset
+            part = log.read(before, SLICE_BYTES, committed=before < stable_offset)  # later batches have no fate yet
+            piece = _Slice(bytes(part.records), partition.index, part.aborted, stable_offset)
             await state.scheduler.run(in_thread(partial(_open, piece, replace(wanted, until=until), found)))
             if found.next_offset == before:  # only offsets without records follow
                 found.next_offset = until
@@ -232,13 +232,6 @@ async def look_back(state: BrokerState, partition: Partition, before: int, wante
     return seen
 
 
-def _slice(log: PartitionLog, index: int, offset: int) -> _Slice:
-    """Reads some batches from an offset on. Those after the last stable offset have no fate yet."""
-    stable_offset = log.last_stable_offset
-    piece = log.read(offset, SLICE_BYTES, committed=offset < stable_offset)
-    return _Slice(bytes(piece.records), index, piece.aborted, stable_offset)
-
-
 def _open(piece: _Slice, wanted: Wanted, found: _Found) -> None:
     """Takes the wanted records from a slice; in a thread. Moves `found.next_offset` past the batches that were read."""
     for position, header in formats.headers(piece.data):
@@ -252,11 +245,8 @@ def _open(piece: _Slice, wanted: Wanted, found: _Found) -> None:
                 return
         except _DAMAGE as error:
             if not wanted.contains:
-                offset, time_ms, nothing = (
-                    max(header.base_offset, found.next_offset),
-                    header.max_timestamp,
-                    Cut(None, 0),
-                )
+                offset, time_ms = max(header.base_offset, found.next_offset), header.max_timestamp
+                nothing = Cut(None, 0)
                 found.records.append(
                     SeenRecord(piece.partition, offset, time_ms, nothing, nothing, (), facts, problem=str(error))
                 )
