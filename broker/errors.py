@@ -10,6 +10,7 @@ from __future__ import annotations
 from ..protocol.errors import ErrorCode, MalformedMessage
 from ..protocol.records import errors as records
 from ..storage import errors as storage
+from .logs import get_logger
 
 MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
@@ -80,12 +81,8 @@ def code_of(error: Exception) -> ErrorCode:
         return error.code
     found = CODES.get(type(error))
     if found is None:
-        from .logs import get_logger
-
         get_logger().error("unexpected error", exc_info=error)
         return ErrorCode.UNKNOWN_SERVER_ERROR
     if isinstance(error, storage.DamagedEntry):
-        from .logs import get_logger
-
         get_logger().error("damaged batch in a log", reason=str(error))
     return found

@@ -23,11 +23,7 @@ async def settled(result: T | asyncio.Future[T]) -> T:
 
 def on_settled(future: asyncio.Future[Any], done: Callable[[BaseException | None], object]) -> None:
     """Calls `done` on the event loop with the error of the future, also its cancellation, or with None."""
-
-    def ended(ended: asyncio.Future[Any]) -> None:
-        done(asyncio.CancelledError() if ended.cancelled() else ended.exception())
-
-    future.add_done_callback(ended)
+    future.add_done_callback(lambda ended: done(asyncio.CancelledError() if ended.cancelled() else ended.exception()))
 
 
 class Responses(Generic[T]):

@@ -180,8 +180,13 @@ class Security:
             self.add(name, data)
 
     def add(self, name: str, data: bytes) -> None:
-        """Writes one more file. Raises OSError."""
-        _write(self.path(name), data)
+        """Writes or replaces one more file; at no time may another user read it. Raises OSError."""
+        path = self.path(name)
+        made = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
+        with os.fdopen(made, "wb") as file:
+            os.fchmod(made, FILE_MODE)
+            file.write(data)
+        os.replace(f"{path}.new", path)
 
     def files(self) -> dict[str, bytes]:
         """Returns the files for clients by name."""
@@ -296,12 +301,3 @@ def _key_store(identity: Identity, name: str, password: str) -> bytes:
     key: Any = pem.load_pem_private_key(identity.key.encode(), None)
     first, *rest = x509.load_pem_x509_certificates(identity.chain.encode())
     return pkcs12.serialize_key_and_certificates(name.encode(), key, first, rest, _encryption(password))
-
-
-def _write(path: str, data: bytes) -> None:
-    """Replaces a file; at no time may another user read it."""
-    made = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
-    with os.fdopen(made, "wb") as file:
-        os.fchmod(made, FILE_MODE)
-        file.write(data)
-    os.replace(f"{path}.new", path)
