@@ -25,23 +25,24 @@ from ...storage.producers.producer_state import (
     judge,
 )
 from ...storage.producers.verification_guard import judge_transaction
+from ..releases.profiles import Profile
 from .producer_history import Written, after, missing_text, place_text
 
 EPOCH_MAX = INT16_MAX
 
 
 class Judge(NamedTuple):
-    """The basis of a verdict: the profile's name and rules, and the state of the log.
+    """The basis of a verdict: the profile, the rules and the message format of the topic, and the state of the log."""
 
-    `magic` is the message format of the topic; `knows_producers` is False for releases before 0.11.
-    """
-
-    release: str
+    profile: Profile
     rules: ProducerRules
     magic: int
-    knows_producers: bool
     log_start_offset: int
     log_bytes: int
+
+    @property
+    def release(self) -> str:
+        return self.profile.name
 
 
 class ProducerBatch(NamedTuple):
@@ -110,7 +111,7 @@ def batch_verdict(
     by: Judge, producer_id: int, known: Producer | None, candidate: ProducerBatch, copy: Written | None
 ) -> BatchVerdict:
     """Returns the verdict on a batch. `copy` is the newest batch of the log with the same sequences and epoch."""
-    if not by.knows_producers:
+    if by.profile.behaviour.newest_magic < batch.MAGIC:
         why = f"{by.release} has no idempotent producers, nor the format that they write: both came with 0.11."
         return BatchVerdict(candidate, ErrorCode.UNSUPPORTED_VERSION, False, -1, -1, why)
     if by.magic < batch.MAGIC:

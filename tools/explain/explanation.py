@@ -93,14 +93,7 @@ class Explanation:
 
     def responses(self, producer_id: int) -> list[BatchVerdict]:
         """Returns the responses to the batch of --next-sequence, or to examples."""
-        by = Judge(
-            self.profile.name,
-            self.rules,
-            self._magic,
-            self.knows_producers,
-            self.files.log_start_offset,
-            self.files.size_bytes,
-        )
+        by = Judge(self.profile, self.rules, self._magic, self.files.log_start_offset, self.files.size_bytes)
         known, history, given = self.known.get(producer_id), self.history.producers.get(producer_id), self._arguments
         if given.next_sequence is not None:
             epoch = given.epoch if given.epoch is not None else known.epoch if known else 0

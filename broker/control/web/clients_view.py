@@ -157,14 +157,8 @@ def _verdicts(state: BrokerState, partition: Partition, producer_id: int, known:
     """Returns the broker's verdicts on batches that the producer may send."""
     log = partition.log
     config = log.config
-    by = Judge(
-        state.profile.name,
-        config.producer_rules,
-        config.rules.target_magic,
-        state.profile.behaviour.newest_magic == 2,
-        log.log_start_offset,
-        log.size_bytes,
-    )
+    magic = config.rules.target_magic
+    by = Judge(state.profile, config.producer_rules, magic, log.log_start_offset, log.size_bytes)
     batches = producer_answers.examples(known, [], config.producer_rules)
     return [producer_answers.batch_verdict(by, producer_id, known, one, None) for one in batches]
 
@@ -181,14 +175,13 @@ async def producer(request: PageRequest) -> Page:
         verdicts = _verdicts(state, partition, producer_id, known)
     except StorageError as error:
         raise Refusal(409, error) from error
-    transactions = [one for one in state.transactions.list(producer_ids=[producer_id])[2]]
     values = {
         "topic": partition.topic,
         "partition": partition.index,
         "id": producer_id,
         "known": known,
         "verdicts": verdicts,
-        "transactions": transactions,
+        "transactions": state.transactions.list(producer_ids=[producer_id])[2],
     }
     return Page("producer.html", f"Producer {producer_id}", "producers", values)
 
@@ -225,13 +218,13 @@ async def transactions(request: PageRequest) -> Page:
         "state": kind,
         "counted": len(everything),
         "states": [one.value for one in TransactionState if one.value != "PrepareEpochFence"],
-        "open": await _open(state, {one.producer_id: one for one in everything}),
+        "open": await _open(state, {one.producer_id: one.transactional_id for one in everything}),
         "no_timeout": NO_TIMEOUT_MS,
     }
     return Page("transactions.html", "Transactions", "transactions", values)
 
 
-async def _open(state: BrokerState, known: dict[int, Transaction]) -> list[OpenRow]:
+async def _open(state: BrokerState, ids: dict[int, str]) -> list[OpenRow]:
     """Returns the open transactions in partitions; those that hold readers back come first, by the number of
     offsets."""
     found: list[OpenRow] = []
@@ -243,18 +236,8 @@ async def _open(state: BrokerState, known: dict[int, Transaction]) -> list[OpenR
                 log = partition.log
                 stable, high = log.last_stable_offset, log.high_watermark
                 for producer_id, first in log.open_transactions().items() if stable < high else ():
-                    coordinated = known.get(producer_id)
-                    found.append(
-                        OpenRow(
-                            topic.name,
-                            partition.index,
-                            producer_id,
-                            first,
-                            high - first,
-                            first <= stable,
-                            coordinated.transactional_id if coordinated is not None else None,
-                        )
-                    )
+                    place = topic.name, partition.index, producer_id
+                    found.append(OpenRow(*place, first, high - first, first <= stable, ids.get(producer_id)))
             except StorageError:
                 continue
         if looked >= AT_ONCE:
