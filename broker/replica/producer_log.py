@@ -112,30 +112,26 @@ class PartitionFiles:
             self.end_offset = found.last_offset + 1
             self.size_bytes = position + found.position + found.size_bytes
 
-    def _snapshot_offsets(self) -> list[int]:
+    def _snapshots(self, least: int, *, newest_first: bool = False) -> Iterator[tuple[int, dict[int, Producer]]]:
+        """Yields (offset, producers) of each valid snapshot from an offset on."""
+        offsets: list[int] = []
         with contextlib.suppress(OSError):
-            return offsets_in(os.listdir(self.folder.path), snapshot.SUFFIX)
-        return []
+            offsets = offsets_in(os.listdir(self.folder.path), snapshot.SUFFIX)
+        for offset in sorted(offsets, reverse=newest_first):
+            with contextlib.suppress(StorageError):
+                found = snapshot.read(DiskFiles(), self.folder.path, offset) if offset >= least else None
+                if found is not None:
+                    yield offset, found
 
     def snapshots(self) -> Iterator[tuple[int, dict[int, Producer]]]:
         """Yields (offset, producers) of each valid snapshot above the log start, newest first."""
-        for offset in reversed(self._snapshot_offsets()):
-            if offset <= self.log_start_offset:
-                return
-            with contextlib.suppress(StorageError):
-                found = snapshot.read(DiskFiles(), self.folder.path, offset)
-                if found is not None:
-                    yield offset, found
+        return self._snapshots(self.log_start_offset + 1, newest_first=True)
 
     def opening(self) -> dict[int, Producer]:
         """Returns the producers whose open transaction began before the first file, from the oldest valid snapshot."""
         first = self.folder.segments[0].base_offset
-        for offset in self._snapshot_offsets():
-            with contextlib.suppress(StorageError):
-                found = snapshot.read(DiskFiles(), self.folder.path, offset) if offset >= first else None
-                if found is not None:
-                    return {pid: known for pid, known in found.items() if 0 <= known.transaction_first_offset < first}
-        return {}
+        _, found = next(self._snapshots(first), (first, dict[int, Producer]()))
+        return {pid: known for pid, known in found.items() if 0 <= known.transaction_first_offset < first}
 
     def producers(self, rules: ProducerRules) -> tuple[dict[int, Producer], int | None]:
         """Returns the producer states that a broker has after opening this log, and the offset of the snapshot it
