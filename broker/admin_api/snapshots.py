@@ -17,7 +17,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,25 +46,22 @@ CLOSING_STEPS = 1000  # of the loop, until aborted connections have closed
 class SnapshotFolders:
     """Copies of data directories on the disk; they are removed with this object."""
 
-    def __init__(self, files: Files, paths: Sequence[str]) -> None:
-        """Copies the directories, which must not change meanwhile. Raises OSError, StorageError, OperationError."""
-        self._entries = [restores.entries(files, path) for path in paths]
-        self._clean = [False] * len(paths)
+    def __init__(self, files: Files, clean: Mapping[str, bool]) -> None:
+        """Copies the directories, which must not change meanwhile; `clean` is whether each is in the state of a cleanly
+        closed one. Raises OSError, StorageError, OperationError."""
+        self._entries = [restores.entries(files, path) for path in clean]
+        self._clean = list(clean.values())
         check_room([(tempfile.gettempdir(), entries) for entries in self._entries])
         self.root = tempfile.mkdtemp(prefix="ottla-snapshot-")
         self._remove = weakref.finalize(self, shutil.rmtree, self.root, ignore_errors=True)
         try:
-            for number, path in enumerate(paths):
+            for number, path in enumerate(clean):
                 copy = os.path.join(self.root, str(number))
                 files.make_directory(copy)
                 folder_copies.copy(files, path, copy, self._entries[number])
         except BaseException:
             self._remove()
             raise
-
-    def mark(self, number: int) -> None:
-        """Notes that a directory was in the state of a cleanly closed one."""
-        self._clean[number] = True
 
     def stage(self, files: Files, paths: Sequence[str], first: str) -> Staged:
         """Copies everything into the data directories, durably and without changing their contents; the decision will
@@ -149,27 +146,22 @@ async def take(running: Running) -> Snapshot:
     for log_dir in state.logs.all:
         if log_dir.failure is not None:
             raise OperationError(f"a log directory has failed, {log_dir.path}: {log_dir.failure}")
-    paths = _paths(state)
     try:
         are_closed = {log_dir.path: log_dir.save() for log_dir in state.logs.directories}
         state.clients.save()
         if isinstance(running.store, MemoryFiles):
             store: MemoryFiles | SnapshotFolders = running.store.fork()
+            for path, is_closed in are_closed.items():
+                if is_closed:
+                    store.open(os.path.join(path, CLEAN_SHUTDOWN), create=True).write(0, CLEAN_SHUTDOWN_BYTES)
         else:
-            store = SnapshotFolders(running.store, paths)
-        for number, path in enumerate(paths):
-            if not are_closed[path]:
-                continue
-            if isinstance(store, MemoryFiles):
-                store.open(os.path.join(path, CLEAN_SHUTDOWN), create=True).write(0, CLEAN_SHUTDOWN_BYTES)
-            else:
-                store.mark(number)
+            store = SnapshotFolders(running.store, are_closed)
     except (StorageError, OSError, OperationError) as error:
         raise OperationError(f"no snapshot could be taken: {error}") from error
     return Snapshot(
         release=state.profile.name,
         nodes=state.nodes.ids,
-        paths=paths,
+        paths=_paths(state),
         cluster_id=state.cluster_id,
         taken_ms=state.clock.now_ms(),
         clock=state.clock.note() if isinstance(state.clock, VirtualClock) else None,
