@@ -292,22 +292,17 @@ def _magic(value: Any) -> Condition:
 
 
 def _idempotent(value: Any) -> Condition:
-    if value:
-        return _of_produce("idempotence", lambda found: found.is_idempotent, lambda _: "batches have no producer id")
-    return _of_produce(
-        "no idempotence",
-        lambda found: not found.is_idempotent,
-        lambda found: f"batches have producer id {_listed(found.producer_ids)}",
-    )
+    def problem(found: Produced) -> str:
+        return "batches have no producer id" if value else f"batches have producer id {_listed(found.producer_ids)}"
+
+    text = "idempotence" if value else "no idempotence"
+    return _of_produce(text, lambda found: found.is_idempotent is bool(value), problem)
 
 
 def _transactional(value: Any) -> Condition:
-    if value:
-        return _of_produce(
-            "a transaction", lambda found: found.is_transactional, lambda _: "it has no transactional id"
-        )
+    text, problem = ("a transaction", "no") if value else ("no transaction", "a")
     return _of_produce(
-        "no transaction", lambda found: not found.is_transactional, lambda _: "it has a transactional id"
+        text, lambda found: found.is_transactional is bool(value), lambda _: f"it has {problem} transactional id"
     )
 
 

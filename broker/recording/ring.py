@@ -30,7 +30,9 @@ class Ring:
     ) -> None:
         self.frame_bytes = frame_bytes
         self._size_max, self._count = size_bytes, exchanges
-        self._first = self._next = 1  # the oldest number that may still be here, and the next
+        self._first = 1  # the oldest number that may still be here
+        self.next_number = 1
+        """The number after the newest."""
         self._cleared = 1  # the numbers below were removed by `clear`
         self.changes = 0
         """Grows whenever an exchange begins or ends."""
@@ -58,7 +60,7 @@ class Ring:
         self._size += size - sizes[place]
         sizes[place] = size
         self._places[place] = exchange
-        self._next = number + 1
+        self.next_number = number + 1
         self._changed()
 
     def ended(self, exchange: Exchange, response: Sequence[Buffer]) -> None:
@@ -80,7 +82,7 @@ class Ring:
         self.changes += 1
         if self._size > self._size_max:
             self._first = self._oldest
-            while self._size > self._size_max and self._first < self._next:
+            while self._size > self._size_max and self._first < self.next_number:
                 place = self._first % self._count
                 self._size -= self._sizes[place]
                 self._sizes[place], self._places[place] = 0, None
@@ -105,13 +107,8 @@ class Ring:
         return replace(exchange, request=request, response=response, produced=produced)
 
     @property
-    def next_number(self) -> int:
-        """The number after the newest."""
-        return self._next
-
-    @property
     def _oldest(self) -> int:
-        return max(self._first, self._next - self._count)
+        return max(self._first, self.next_number - self._count)
 
     def forgotten(self, first: int = 1) -> int:
         """Returns how many exchanges, from this number on, the bounds removed; `clear` does not count."""
@@ -130,12 +127,12 @@ class Ring:
 
     def list(self, first: int = 1) -> list[Exchange]:
         """Returns the exchanges from a number on, oldest first."""
-        numbers = range(max(first, self._oldest), self._next)
+        numbers = range(max(first, self._oldest), self.next_number)
         return [found for number in numbers if (found := self.find(number)) is not None]
 
     def clear(self) -> int:
         """Removes all exchanges, also those that have not ended. Returns their number."""
         gone = len(self.list())
         self._empty()
-        self._first = self._cleared = self._next
+        self._first = self._cleared = self.next_number
         return gone

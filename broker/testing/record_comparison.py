@@ -110,20 +110,14 @@ def _counted(
     group: Sequence[Wanted], left: Sequence[Record], names: Sequence[str]
 ) -> tuple[list[Wanted], list[Record]]:
     needed = Counter(tuple(one[name] for name in names) for one in group)
-    missing: list[Wanted] = []
-    rest: list[Record] = []
-    for record in left:
-        key = tuple(getattr(record, name) for name in names)
-        if needed[key] > 0:
-            needed[key] -= 1
-        else:
-            rest.append(record)
-    for one in group:
-        key = tuple(one[name] for name in names)
-        if needed[key] > 0:
-            needed[key] -= 1
-            missing.append(one)
-    return missing, rest
+
+    def take(key: tuple[Any, ...]) -> bool:
+        is_needed = needed[key] > 0
+        needed[key] -= is_needed
+        return is_needed
+
+    rest = [record for record in left if not take(tuple(getattr(record, name) for name in names))]
+    return [one for one in group if take(tuple(one[name] for name in names))], rest
 
 
 def _searched(group: Sequence[Wanted], left: Sequence[Record]) -> tuple[list[Wanted], list[Record]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,8 @@ class Renderer:
             lstrip_blocks=True,
             finalize=shown,
         )
-        filters: dict[str, Callable[..., Any]] = {
+        environment: Any = self._environment  # jinja2's filters and globals have no types
+        environment.filters |= {
             "duration": duration,
             "elapsed": elapsed,
             "json": partial(json.dumps, ensure_ascii=False),
@@ -97,8 +98,6 @@ class Renderer:
             "size": size,
             "time": time,
         }
-        environment: Any = self._environment  # jinja2's filters and globals have no types
-        environment.filters |= filters
         environment.globals |= {"url": url}
 
     def load(self, template: str) -> None:
