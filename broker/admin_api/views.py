@@ -41,6 +41,10 @@ class AlreadyExists(OperationError):
     """A topic of that name exists."""
 
 
+class CannotMove(OperationError):
+    """The clock is the machine's."""
+
+
 class BrokerFailed(OperationError):
     """The broker's disk has failed; `restore` and `reset` start it again."""
 
@@ -333,6 +337,6 @@ def status_of(error: OperationError) -> int:
     allow the operation, else 400."""
     if isinstance(error, NotFound):
         return 404
-    if isinstance(error, (AlreadyExists, BrokerFailed)) or str(error).partition(":")[0] in STATES:
+    if isinstance(error, (AlreadyExists, BrokerFailed, CannotMove)) or str(error).partition(":")[0] in STATES:
         return 409
     return 400

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ...storage.errors import StorageError
-from ..admin_api.clock import ClockControl, ClockState
 from ..admin_api.views import OperationError
 from ..faults.rule_set import Faults, UnknownFault
 from ..faults.rules import Rule, StandingRule
 from ..metadata.topology import TopologyError
-from ..virtual_clock import VirtualClock
 from .models import steering as models
 from .models.parts import Nothing, Removed, or_none
 from .plane import Plane
@@ -164,45 +162,33 @@ def _found(
 @routes.add("GET", "/clock", models.Clock)
 async def get_clock(plane: Plane, call: Call) -> Any:
     """The broker's time, and whether the clock is frozen."""
-    return await movable_clock(plane).state()
+    return await plane.operations.clock.state()
 
 
 @routes.add("POST", "/clock/freeze", models.Clock, body=Nothing)
 async def freeze_clock(plane: Plane, call: Call) -> Any:
     """Freeze the clock."""
-    return await _moving(plane, lambda clock: clock.freeze())
+    return await plane.operations.moving(lambda clock: clock.freeze())
 
 
 @routes.add("POST", "/clock/run", models.Clock, body=Nothing)
 async def run_clock(plane: Plane, call: Call) -> Any:
     """Run the clock from its present time."""
-    return await _moving(plane, lambda clock: clock.run())
+    return await plane.operations.moving(lambda clock: clock.run())
 
 
 @routes.add("POST", "/clock/set", models.Clock, body=models.Moment, needs_body=True)
 async def set_clock(plane: Plane, call: Call) -> Any:
     """Set the clock; everything that becomes due is done before the response."""
     body: models.Moment = call.body
-    return await _moving(plane, lambda clock: clock.set(body.ms))
+    return await plane.operations.moving(lambda clock: clock.set(body.ms))
 
 
 @routes.add("POST", "/clock/advance", models.Clock, body=models.Advance, needs_body=True)
 async def advance_clock(plane: Plane, call: Call) -> Any:
     """Advance the clock; everything that becomes due is done before the response."""
     body: models.Advance = call.body
-    return await _moving(plane, lambda clock: clock.advance(body.ms, body.keep_members))
-
-
-def movable_clock(plane: Plane) -> ClockControl:
-    """Returns the clock if it can be moved. Raises Refusal (409)."""
-    if not isinstance(plane.operations.running.state.clock, VirtualClock):
-        raise Refusal(409, "this broker uses the machine's clock, which cannot be changed")
-    return plane.operations.clock
-
-
-async def _moving(plane: Plane, work: Callable[[ClockControl], Awaitable[ClockState]]) -> Any:
-    movable_clock(plane)
-    return await plane.operations.moving(work)
+    return await plane.operations.moving(lambda clock: clock.advance(body.ms, body.keep_members))
 
 
 @contextlib.contextmanager
