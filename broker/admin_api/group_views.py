@@ -220,24 +220,16 @@ def _share_partitions(state: BrokerState, group: ShareGroup) -> tuple[ShareParti
             continue
         counts = dict.fromkeys(RecordState, 0)
         deliveries = 0
+        start, in_flight = led.machine.start_offset, led.machine.in_flight
         for batch in led.machine.batches:
             record_state = RecordState(batch.state)
-            counts[record_state] += batch.last - max(batch.first, led.machine.start_offset) + 1
+            counts[record_state] += batch.last - max(batch.first, start) + 1
             if record_state <= RecordState.ACQUIRED:
                 deliveries = max(deliveries, batch.delivery_count)
-        found.append(
-            SharePartitionView(
-                topic,
-                index,
-                led.machine.start_offset,
-                led.machine.start_offset + led.machine.in_flight - 1 if led.machine.in_flight else None,
-                counts[RecordState.AVAILABLE],
-                counts[RecordState.ACQUIRED],
-                counts[RecordState.ACKNOWLEDGED],
-                counts[RecordState.ARCHIVING] + counts[RecordState.ARCHIVED],
-                deliveries,
-            )
-        )
+        end = start + in_flight - 1 if in_flight else None
+        going = counts[RecordState.AVAILABLE], counts[RecordState.ACQUIRED], counts[RecordState.ACKNOWLEDGED]
+        archived = counts[RecordState.ARCHIVING] + counts[RecordState.ARCHIVED]
+        found.append(SharePartitionView(topic, index, start, end, *going, archived, deliveries))
     return tuple(found)
 
 

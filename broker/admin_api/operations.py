@@ -329,16 +329,8 @@ class Operations:
             for one in named.partitions if partition is None else [named.partitions[partition]]:
                 for records in _committed(one.log, offset):
                     yield [
-                        Record(
-                            topic,
-                            one.index,
-                            r.offset,
-                            r.timestamp,
-                            r.key,
-                            r.value,
-                            tuple((h[0], h[1]) for h in r.headers),
-                        )
-                        for r in records
+                        Record(topic, one.index, at, time_ms, key, value, tuple((h[0], h[1]) for h in headers))
+                        for at, time_ms, key, value, headers in records
                     ]
                     await asyncio.sleep(0)
 

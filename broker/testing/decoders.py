@@ -45,18 +45,12 @@ def decoded(records: Sequence[Record], decode: Decode = None, decode_key: Decode
     """Returns the records with their values and keys decoded. Raises Undecodable for the first that cannot be
     decoded."""
     of_value, of_key = decoder(decode), decoder(decode_key)
-    return [
-        DecodedRecord(
-            one.topic,
-            one.partition,
-            one.offset,
-            one.timestamp_ms,
-            _read(of_key, one.key, one, "key"),
-            _read(of_value, one.value, one, "value"),
-            one.headers,
-        )
-        for one in records
-    ]
+
+    def read(one: Record) -> DecodedRecord:
+        key, value = _read(of_key, one.key, one, "key"), _read(of_value, one.value, one, "value")
+        return DecodedRecord(one.topic, one.partition, one.offset, one.timestamp_ms, key, value, one.headers)
+
+    return [read(one) for one in records]
 
 
 def _read(decode: Callable[[bytes], Any] | None, data: bytes | None, record: Record, what: str) -> Any:

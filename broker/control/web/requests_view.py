@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 QUIET = ("Fetch", "Heartbeat", "Metadata", "ApiVersions", "FindCoordinator")
 """The APIs that idle clients call all the time."""
 OVERVIEW_ROWS = 8
+LOOKED_REQUESTS = 400  # the newest, among which the overview looks for these
 _REQUESTS: Columns[Exchange] = {
     "number": lambda one: one.number,
     "duration": lambda one: (one.duration_ns, one.number),
@@ -50,16 +51,10 @@ async def overview(request: PageRequest) -> Page:
     running = plane.operations.running
     found = await plane.overviews.taken(Selection(OVERVIEW_ROWS))
     names = api_names()
-    newest: list[Exchange] = []
-    ring = running.ring
-    number = ring.next_number - 1 if ring is not None else 0
-    for at in range(number, max(0, number - 400), -1):
-        one = ring.find(at) if ring is not None else None
-        if one is not None and (one.ending is Ending.CLOSED or api_name(names, one.api_key) not in QUIET):
-            newest.append(one)
-        if len(newest) == OVERVIEW_ROWS:
-            break
-    return Page("overview.html", "Overview", "overview", {"o": found, "newest": newest, "names": names})
+    kept = [] if running.ring is None else running.ring.list(running.ring.next_number - LOOKED_REQUESTS)
+    shown = [one for one in kept if one.ending is Ending.CLOSED or api_name(names, one.api_key) not in QUIET]
+    values = {"o": found, "newest": shown[::-1][:OVERVIEW_ROWS], "names": names}
+    return Page("overview.html", "Overview", "overview", values)
 
 
 async def requests(request: PageRequest) -> Page:
