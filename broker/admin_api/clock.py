@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...protocol.frozen import frozen
 from ..virtual_clock import VirtualClock
-from .views import CannotMove, OperationError, whole
+from .views import OperationError, Unavailable, whole
 
 if TYPE_CHECKING:
     from ..clock import Clock
@@ -52,7 +52,7 @@ class ClockControl:
     def _clock(self) -> VirtualClock:
         clock = self._running.state.clock
         if not isinstance(clock, VirtualClock):
-            raise CannotMove("this broker uses the machine's clock, which cannot be changed")
+            raise Unavailable("this broker uses the machine's clock, which cannot be changed")
         return clock
 
     async def state(self) -> ClockState:

@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING
 from ...protocol.named import NamedTuple
 from .expectations import Expected, Verdict, verdict
 from .seen_requests import SeenRequest, TopicNames
+from .views import Unavailable
 
 if TYPE_CHECKING:
     from ..network.server import Running
     from ..recording.ring import Ring
 
 PAUSE_SECONDS = 0.01  # between two checks, so that a stream of requests does not cause one check each
-
-
-class NotKept(Exception):
-    """This broker keeps no requests."""
 
 
 class Look(NamedTuple):
@@ -33,9 +30,11 @@ class Look(NamedTuple):
 
 
 def ring_of(running: Running) -> Ring:
-    """Returns the broker's ring of requests. Raises NotKept."""
+    """Returns the broker's ring of requests. Raises Unavailable."""
     if running.ring is None:
-        raise NotKept("this broker was started without a control plane and keeps no requests; start it with --control")
+        raise Unavailable(
+            "this broker was started without a control plane and keeps no requests; start it with --control"
+        )
     return running.ring
 
 
@@ -45,14 +44,14 @@ def names_of(running: Running) -> TopicNames:
 
 
 def look(running: Running, since: int = 1) -> Look:
-    """Returns the present requests. Runs on the broker's loop and decodes nothing. Raises NotKept."""
+    """Returns the present requests. Runs on the broker's loop and decodes nothing. Raises Unavailable."""
     ring, names = ring_of(running), names_of(running)
     return Look([SeenRequest(one, names) for one in ring.list(since)], ring.forgotten(since), ring.changes)
 
 
 async def judged(running: Running, expected: Expected, within_ms: int = 0) -> Verdict:
     """Returns the verdict of an expectation. If it failed, and further requests or responses could change that, waits
-    for them up to `within_ms` of real time. Runs on the broker's loop. Raises NotKept."""
+    for them up to `within_ms` of real time. Runs on the broker's loop. Raises Unavailable."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within_ms / 1000
     known: dict[int, SeenRequest] = {}

@@ -41,8 +41,8 @@ class AlreadyExists(OperationError):
     """A topic of that name exists."""
 
 
-class CannotMove(OperationError):
-    """The clock is the machine's."""
+class Unavailable(OperationError):
+    """This broker was started without what the operation needs."""
 
 
 class BrokerFailed(OperationError):
@@ -337,6 +337,6 @@ def status_of(error: OperationError) -> int:
     allow the operation, else 400."""
     if isinstance(error, NotFound):
         return 404
-    if isinstance(error, (AlreadyExists, BrokerFailed, CannotMove)) or str(error).partition(":")[0] in STATES:
+    if isinstance(error, (AlreadyExists, BrokerFailed, Unavailable)) or str(error).partition(":")[0] in STATES:
         return 409
     return 400

@@ -81,7 +81,6 @@ async def start_control(
     bound_host, bound_port = sock.getsockname()[:2]
     is_local = ipaddress.ip_address(bound_host.partition("%")[0]).is_loopback
     plane = Plane(operations, options, access.Access(options, is_local=is_local, port=bound_port))
-    plane.look()
     runner = web.AppRunner(
         application(plane), access_log=None, auto_decompress=False, shutdown_timeout=STOP_SECONDS, logger=_SILENT
     )

@@ -37,18 +37,8 @@ class Plane:
         """Set when the control plane stops, which ends streams."""
         self.streams = 0
         """The number of open streams."""
-        self._overviews: Overviews | None = None
-
-    def look(self) -> None:
-        """Begins to count the activity of clients."""
-        self._overviews = Overviews(self.operations.running)
-
-    @property
-    def overviews(self) -> Overviews:
-        """The overviews of the broker. Raises Refusal (409) before `look` and after `close`."""
-        if self._overviews is None:
-            raise Refusal(409, "the activity of clients is not counted")
-        return self._overviews
+        self.overviews = Overviews(operations.running)
+        """Counts the activity of clients from now on."""
 
     def snapshot_named(self, name: str) -> Snapshot:
         """Returns a snapshot. Raises Refusal (404)."""
@@ -72,7 +62,6 @@ class Plane:
     def close(self) -> None:
         """Drops the snapshots and the broker: aiohttp keeps the handlers of closed applications alive."""
         self.snapshots.clear()
-        if self._overviews is not None:
-            self._overviews.close()
-            self._overviews = None
-        self.__dict__.pop("operations", None)
+        if "operations" in vars(self):
+            self.overviews.close()
+            del self.overviews, self.operations

@@ -38,11 +38,9 @@ routes = RouteTable()
 
 @contextlib.contextmanager
 def _refusing() -> Generator[None]:
-    """Turns errors of words into Refusal (400), and missing requests into Refusal (409)."""
+    """Turns errors of words into Refusal (400)."""
     try:
         yield
-    except requests.NotKept as error:
-        raise Refusal(409, error) from error
     except (TypeError, ValueError) as error:
         raise Refusal(400, error) from error
 
@@ -88,8 +86,7 @@ def _listed(seen: Sequence[SeenRequest], wanted: Expected, limit: int, show: str
 @routes.add("DELETE", "/requests", Removed)
 async def clear_requests(plane: Plane, call: Call) -> Any:
     """Remove all requests from the list."""
-    with _refusing():
-        return {"removed": requests.ring_of(plane.operations.running).clear()}
+    return {"removed": requests.ring_of(plane.operations.running).clear()}
 
 
 @routes.add("POST", "/requests/assert", models.Verdict, body=models.Expectation, needs_body=True)
@@ -98,7 +95,6 @@ async def assert_requests(plane: Plane, call: Call) -> Any:
     body: models.Expectation = call.body
     with _refusing():
         expected = Expected.of(**_words(body))
-        requests.ring_of(plane.operations.running)
     found = await requests.judged(plane.operations.running, expected, body.within_ms)
     first = await asyncio.to_thread(lambda: [summary(one) for one in found.selected[:VERDICT_REQUESTS]])
     return {"passed": found.passed, "text": found.text, "count": len(found.selected), "requests": first}
@@ -107,10 +103,8 @@ async def assert_requests(plane: Plane, call: Call) -> Any:
 @routes.add("GET", "/requests/{request}", models.WholeRequest)
 async def get_request(plane: Plane, call: Call) -> Any:
     """One request and its response, with all fields and their bytes."""
-    number = call.path["request"]
-    with _refusing():
-        running = plane.operations.running
-        found = requests.ring_of(running).find(number)
+    number, running = call.path["request"], plane.operations.running
+    found = requests.ring_of(running).find(number)
     if found is None:
         raise Refusal(404, f"request {number} is not among the newest that are kept")
     return await asyncio.to_thread(whole, SeenRequest(found, requests.names_of(running)))

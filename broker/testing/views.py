@@ -105,7 +105,7 @@ class AsyncTopologyFacade(_TopologyCalls, Awaited):
 
 async def _requested(operations: Operations, **words: Unpack[Words]) -> list[SeenRequest]:
     """Returns the requests that match all words, oldest first; words that count are refused. Raises ValueError,
-    TypeError, NotKept."""
+    TypeError, Unavailable."""
     wanted = Expected.filter(**words)
     found = look(operations.running, wanted.which.since)
     return await asyncio.to_thread(lambda: [one for one in found.seen if wanted.is_met_by(one)])
@@ -122,7 +122,7 @@ async def _clear(operations: Operations) -> None:
 
 
 async def judged_words(operations: Operations, *, within_ms: int = 0, **words: Unpack[Words]) -> Verdict:
-    """`judged` with the words as arguments. Raises ValueError, TypeError, NotKept."""
+    """`judged` with the words as arguments. Raises ValueError, TypeError, Unavailable."""
     return await judged(operations.running, Expected.of(**words), within_ms)
 
 

@@ -60,7 +60,7 @@ ELSEWHERE = {
     "AlreadyExists": "is reported to the caller of the admin API, not to a Kafka client",
     "BrokerFailed": "is reported to the caller of the admin API, not to a Kafka client",
     "UnknownFault": "is reported to the caller of the admin API, not to a Kafka client",
-    "NotKept": "is reported to the caller of the admin API, not to a Kafka client",
+    "Unavailable": "is reported to the caller of the admin API, not to a Kafka client",
     "_Full": "ends a listing of a page, with a note",
     "Full": "ends a recording, with one line",
     "NoRecording": "ends the command, with one line",

@@ -8,6 +8,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
@@ -24,7 +25,7 @@ from ottla.broker.control.route import Call, Route
 from ottla.broker.logs import get_logger
 from ottla_testing.patience import PATIENCE_S, async_until
 
-UNKNOWN_CLIENT: Any = None
+UNKNOWN_CLIENT: Any = Mock()
 
 
 class Limited(Model):
@@ -63,8 +64,7 @@ ROUTES = (
 
 @pytest.fixture(autouse=True)
 def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Starts the server without an overview, which needs a broker."""
-    monkeypatch.setattr(app.Plane, "look", lambda plane: None)
+    """Starts the server without metrics, which need a broker."""
     monkeypatch.setattr(app.observing, "add_to", lambda application, plane: None)
 
 
@@ -237,6 +237,8 @@ async def test_restore_is_completed_when_the_control_plane_stops(
     begun, go_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     class Slow:
+        running: Any = Mock()
+
         async def reset(self) -> None:
             begun.set()
             await go_on.wait()

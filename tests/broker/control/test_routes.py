@@ -8,6 +8,7 @@ import random
 import struct
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import pytest
@@ -29,7 +30,7 @@ from ottla_testing.broker import administering_broker
 from ottla_testing.broker.controlling import Api, controlled
 from ottla_testing.broker.harness import Broker, produce, records
 
-UNKNOWN_CLIENT: Any = None
+UNKNOWN_CLIENT: Any = Mock()
 
 
 def test_document_is_valid_openapi_and_has_all_routes(stride: int) -> None:
