@@ -32,7 +32,7 @@ Values = dict[bytes, list[bytes]]
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Embedded]:
-    with Embedded() as broker:
+    with Embedded(configs={"log.retention.ms": "-1"}) as broker:  # the default deletes old records after 5 min
         yield broker
 
 
