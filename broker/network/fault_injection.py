@@ -19,7 +19,7 @@ from .. import message_parts
 from ..faults.rules import StandingRule
 from ..futures import wake
 from ..message_parts import Place
-from .request_runner import HandlerRunner, Mutes, Recipient
+from .request_runner import HandlerRunner, Mutes, Recipient, error_response
 
 if TYPE_CHECKING:
     from ..context import RequestContext
@@ -247,7 +247,10 @@ class FaultedRunner(HandlerRunner):
         if planned.rest is None:
             response = refused
         else:
-            response = await self.route.handler(planned.rest, self.context)
+            try:
+                response = await self.route.handler(planned.rest, self.context)
+            except Exception as error:
+                response = error_response(self, error)  # other rules delay and damage it as any response
             if response is not None and refused is not None:
                 message_parts.merge(response, refused, shape.levels)
         if shape.api_key == ApiKey.PRODUCE and self.request.acks == 0:

@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 class MeteredRunner(WrappingRunner):
     """Charges a request for the steps of its handler and for building its response.
 
-    An error response to an exception is sent at once, also while other responses are delayed.
+    The exception of a handler is raised when its response is due.
     """
 
-    __slots__ = ("_held_back", "_meter")
+    __slots__ = ("_error", "_held_back", "_meter")
 
     def __init__(self, inner: RequestRunner, meter: Meter) -> None:
         super().__init__(inner)
         self._meter = meter
         self._held_back: tuple[asyncio.Future[None], Timer] | None = None
+        self._error: Exception | None = None
 
     @property
     def throttle_ms(self) -> int:
@@ -44,7 +45,11 @@ class MeteredRunner(WrappingRunner):
         return self._stepped(lambda: self._inner.start(recipient))
 
     def resume(self) -> asyncio.Future[Any] | None:
-        return None if self._held_back is not None else self._stepped(self._inner.resume)
+        if self._held_back is None:
+            return self._stepped(self._inner.resume)
+        if self._error is not None:
+            raise self._error
+        return None
 
     def _stepped(self, step: Callable[[], asyncio.Future[Any] | None]) -> asyncio.Future[Any] | None:
         meter = self._meter
@@ -53,10 +58,14 @@ class MeteredRunner(WrappingRunner):
             future = step()
         except ProtocolViolation:
             raise
-        except Exception:
+        except Exception as error:
             meter.end_step()
             meter.charge()
-            raise
+            self._held_back = meter.hold_back()
+            if self._held_back is None:
+                raise
+            self._error = error
+            return self._held_back[0]
         finally:
             meter.end_step()
         return future if future is not None else self._returned()

@@ -154,7 +154,7 @@ def unwritable(runner: RequestRunner, error: MalformedMessage) -> list[Any]:
     return failure(runner, RuntimeError(f"{runner.route.name} v{runner.context.api_version}: {error}"))
 
 
-def failure(runner: RequestRunner, error: Exception) -> list[Any]:
+def error_response(runner: RequestRunner, error: Exception) -> Any:
     """The response to a request whose handler raised: the error code at the top, the message of a refusal, and no
     other field.
 
@@ -164,16 +164,27 @@ def failure(runner: RequestRunner, error: Exception) -> list[Any]:
         raise error
     code = code_of(error)
     route, api_version = runner.route, runner.context.api_version
-    responses = response_class(route.request_class)
-    response = empty_value(responses)
+    response = empty_value(response_class(route.request_class))
     if "error_code" not in response._fields or api_version not in response._fields["error_code"].versions:
         raise ProtocolViolation(f"{route.name} failed, and its response has no field for an error")
     response.error_code = code
     place = response._fields.get("error_message")
-    if place is not None and api_version in place.versions and isinstance(error, Refused) and error.message:
+    if (
+        place is not None
+        and api_version in place.versions
+        and isinstance(error, Refused)
+        and error.message
+        and not error.wordless
+    ):
         response.error_message = error.message
     if runner.throttle_ms and hasattr(response, "throttle_time_ms"):
         response.throttle_time_ms = runner.throttle_ms
+    return response
+
+
+def failure(runner: RequestRunner, error: Exception) -> list[Any]:
+    """The bytes of `error_response`, in pieces."""
+    response = error_response(runner, error)
     out = [runner.header]
-    builder(responses, api_version)(response, out.append)
+    builder(response.__class__, runner.context.api_version)(response, out.append)
     return out

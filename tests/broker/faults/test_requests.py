@@ -19,9 +19,11 @@ from ottla.broker.faults.rule_set import Faults
 from ottla.broker.network import fault_injection
 from ottla.broker.testing.faults import FaultsView
 from ottla.protocol.messages.records.produce import ProduceRequest
+from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.primitives import ZERO_UUID
 from ottla.protocol.records import batch
+from ottla.protocol.schema import empty_value
 from ottla_testing.broker.harness import Broker, Client, Closed, fetch, only, ping, produce, records, running, values
 from ottla_testing.patience import PATIENCE_S, patiently
 
@@ -458,6 +460,22 @@ async def test_truncated_response_is_cut_and_closes_the_connection(tmp_path: Pat
             with pytest.raises(Closed):
                 await client.receive_bytes()
         assert ends(broker) == [3, 0]
+
+
+async def test_rules_apply_to_a_refusal_of_the_whole_request(tmp_path: Path) -> None:
+    """Without an authorizer the handler of DescribeAcls raises SECURITY_DISABLED."""
+    request = empty_value(DescribeAclsRequest)
+    request.resource_type_filter = request.pattern_type_filter = request.operation = request.permission_type = 1
+    async with world(tmp_path) as (_, client, faults):
+        with faults.throttle("DescribeAcls", 30, times=1), faults.delay("DescribeAcls", 10, "after") as delay:
+            started = time.monotonic()
+            response = await client.call(request, 2)
+            assert (response.error_code, response.throttle_time_ms) == (54, 30)
+            assert time.monotonic() - started >= 0.01 and delay.fired == 1
+        with faults.truncate("DescribeAcls", 11) as truncate:
+            await client.send(request, 2)
+            data = await client.reader.read()
+            assert len(data) == 4 + 11 < 4 + int.from_bytes(data[:4], "big") and truncate.fired == 1
 
 
 async def test_garbled_responses_are_equal_for_a_seed(tmp_path: Path) -> None:

@@ -296,6 +296,18 @@ def test_late_response_waits_once_and_close_cancels_its_wait(loop: asyncio.Abstr
     assert meter.late is not None and meter.late.cancelled() and meter.cancelled
 
 
+def test_late_error_is_raised_after_its_wait(loop: asyncio.AbstractEventLoop) -> None:
+    async def handler() -> Any:
+        raise KeyError("defect")
+
+    meter = CountingMeter(loop.create_future())
+    runner = MeteredRunner(plain(handler()), cast(Any, meter))
+    assert runner.start(RECIPIENT) is meter.late
+    with pytest.raises(KeyError):
+        runner.resume()
+    assert meter.steps == ["begin", "end", "charge"]
+
+
 def test_large_response_is_built_after_the_handler_and_keeps_its_mutes(loop: asyncio.AbstractEventLoop) -> None:
     step = loop.create_future()
 
