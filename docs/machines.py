@@ -267,7 +267,7 @@ def streams_events(at: StreamsGroup) -> Iterator[Any]:
 # --- transactions ----------------------------------------------------------------------------------------------------
 
 MAX_EPOCH = 3
-PARTITIONS = (("orders", 0),)
+PARTITIONS, OFFSETS = (("orders", 0),), (("__consumer_offsets", 0),)
 LIMIT = 4000  # slots that are explored
 LATE_MS = 30 * 24 * 60 * 60 * 1000  # beyond every time-out and expiration
 
@@ -309,7 +309,8 @@ def transaction_events(at: transaction.Slot) -> Iterator[Any]:
     yield transaction.InitProducerId(1, 60_000, new_producer_id=7)
     yield transaction.InitProducerId(1, 60_000, *owner, new_producer_id=7)
     for version in (0, 2):
-        yield transaction.AddPartitions(1, *owner, PARTITIONS, version)
+        for partitions in (PARTITIONS, OFFSETS):
+            yield transaction.AddPartitions(1, *owner, partitions, version)
         for committed in (True, False):
             yield transaction.EndTxn(1, *owner, committed, version, 8)
     yield transaction.VerifyPartitions(1, *owner, PARTITIONS)

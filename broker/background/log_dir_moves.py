@@ -369,7 +369,7 @@ class Moves:
         self._check(move)
 
     async def _wait_until(self, move: Move, when_ms: int) -> None:
-        self._check(move)  # `cancel` wakes a move only once
+        self._check(move)  # `_cancel` wakes a move only once
         waiting = move.waiting = self._durability.loop.create_future()
         timer = self._waits.call_at(when_ms, wake, waiting)
         wake(self._change)

@@ -578,7 +578,9 @@ def check_codec(name: str, release_profile: Profile) -> None:
 
 
 def check_cordoned(config: Config, cordoned: Sequence[str]) -> None:
-    """Checks that `cordoned.log.dirs` has only this broker's directories, or `*` alone (KIP-1066). Raises ConfigError."""
+    """Checks that `cordoned.log.dirs` has only this broker's directories, or `*` alone (KIP-1066). Raises
+    ConfigError.
+    """
     if EVERY_DIRECTORY in cordoned:
         if any(path != EVERY_DIRECTORY for path in cordoned):
             problem = "When cordoned.log.dirs is set to *, it must not contain other values"

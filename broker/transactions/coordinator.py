@@ -503,8 +503,9 @@ class TransactionCoordinator:
         return Appended(write)
 
     def _record_settled(self, entry: Entry, write: Append, error: BaseException | None) -> None:
+        settled = Appended(write) if error is None else AppendFailed(write, self._write_error(error))
         if self._is_current(entry):
-            self._feed(entry, Appended(write) if error is None else AppendFailed(write, self._write_error(error)))
+            self._feed(entry, settled)
 
     # --- markers -------------------------------------------------------------------------------------------------
 

@@ -143,7 +143,7 @@ def _init_deciding(step: Step, event: InitProducerId) -> None:
     raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
-# --- AddPartitions, AddOffsets, VerifyPartitions ---------------------------------------------------------------------
+# --- AddPartitions, VerifyPartitions ---------------------------------------------------------------------------------
 
 
 def _names_next(settled: Transaction, event: AddPartitions | VerifyPartitions | EndTxn) -> bool:

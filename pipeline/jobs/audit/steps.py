@@ -242,7 +242,7 @@ class _Partition(PartitionCheck):
 
 
 # -- when the open transactions of a data directory began, by the transaction coordinator's clock: each transactional
-# id's last record has the producer, the status and that time
+# id's last record has the producer, the status and that time; a directory without the coordinator's partition has none
 
 
 class OpenInPartition(NamedTuple):

@@ -56,7 +56,7 @@ class CompactSettings:
     """The topics that a compaction of data directories cleans, and its rules.
 
     It cleans the topics with the policy compact; `topics` and `like` (a regular expression for full names) restrict
-    them. With `force` the selected topics are compacted whatever their policy. `configs` are values of `configs.NAMES`
+    them. With `force` the selected topics are compacted whatever their policy. `configs` are values of `NAMES`
     for topics without an own value. Logs with a dirty ratio up to `min_dirty_ratio`, from 0 to 1, are skipped.
     `release` has the differences between the cleaners of releases. `now_ms` is the time for the deletion of tombstones,
     the clock's if None.

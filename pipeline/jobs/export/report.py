@@ -125,6 +125,12 @@ def _topic(topic: TopicExport) -> dict[str, Any]:
         **asdict(topic),
         "problem": topic.problem or None,
         "partitions": [
-            {**asdict(one), "exported": sum(of.size for of in one.offsets)} for one in topic.partitions.values()
+            {
+                **asdict(one),
+                "offsets": [list(of) for of in one.offsets],
+                "exported": sum(of.size for of in one.offsets),
+                "gone": list(one.gone) if one.gone is not None else None,
+            }
+            for one in topic.partitions.values()
         ],
     }

@@ -73,7 +73,10 @@ def replay(
             return report
         wanted = wanted if keeps_partitions else {**wanted, **counts(options, sorted(wanted))}
         tasks = max(1, spark_tasks.parallelism(spark)) if all_offsets else 1
-        own = replace(settings, config=None, store_conf=None)  # tasks need no login besides that in `options`
+        # Tasks need no login besides that in `options`, and no choice of topics and offsets, which may be a long one.
+        own = replace(
+            settings, config=None, store_conf=None, topics=None, like=None, starting="earliest", ending="latest"
+        )
         sends = Sends(options, ensure(options, wanted), own, tasks)
 
         def on_round(report: ReplayReport) -> None:

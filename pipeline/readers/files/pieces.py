@@ -127,6 +127,7 @@ class FileBackend:
         return found
 
     def topic_id(self, topic: str) -> bytes:
+        """Returns the id of a topic from its first partition here; ZERO_UUID if it has no id or is not here."""
         return self._catalog.topic_id(topic)
 
     # -- timestamps

@@ -215,10 +215,9 @@ class Lives(RuleBasedStateMachine):
         elif isinstance(request, VerifyPartitions):
             assert set(response.missing) == set(request.partitions) - set(settled.partitions)
         else:
-            added = request.partitions if isinstance(request, AddPartitions) else (request.partition,)
             assert settled.state is TransactionState.ONGOING
-            assert set(added) <= set(settled.partitions)
-            self.acknowledged.setdefault(settled.start_ms, set()).update(added)
+            assert set(request.partitions) <= set(settled.partitions)
+            self.acknowledged.setdefault(settled.start_ms, set()).update(request.partitions)
 
     def granted(self, before: Slot, client: Client, request: InitProducerId, response: Response, lost: bool) -> None:
         if request.producer_id == -1 or before.state is TransactionState.DEAD:
