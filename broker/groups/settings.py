@@ -19,24 +19,26 @@ from .streams.events import Settings as StreamsSettings
 CONSUMER_DEFAULTS = Settings()
 SHARE_DEFAULTS = ShareSettings()
 STREAMS_DEFAULTS = StreamsSettings()
-# The configs of groups that are numbers, and their settings, of all kinds and of one. The names follow the kind of the
-# group; those of a broker are the same after `group.`.
-_COMMON = {
-    "session.timeout.ms": "session_timeout_ms",
-    "heartbeat.interval.ms": "heartbeat_interval_ms",
-    "assignment.interval.ms": "assignment_interval_ms",
-    "max.size": "max_size",
-}
+# The configs of groups that are numbers, and their settings. Those of a broker have the same names after `group.`.
 _CONFIGS = {
-    "consumer": _COMMON | {"regex.refresh.interval.ms": "regex_refresh_interval_ms"},
-    "share": _COMMON | {"initialize.retry.interval.ms": "initialize_retry_ms"},
-    "streams": _COMMON
-    | {
-        "initial.rebalance.delay.ms": "initial_delay_ms",
-        "num.standby.replicas": "standby_replicas",
-        "task.offset.interval.ms": "task_offset_interval_ms",
-        "acceptable.recovery.lag": "acceptable_recovery_lag",
-    },
+    "consumer.session.timeout.ms": "session_timeout_ms",
+    "consumer.heartbeat.interval.ms": "heartbeat_interval_ms",
+    "consumer.assignment.interval.ms": "assignment_interval_ms",
+    "consumer.max.size": "max_size",
+    "consumer.regex.refresh.interval.ms": "regex_refresh_interval_ms",
+    "share.session.timeout.ms": "session_timeout_ms",
+    "share.heartbeat.interval.ms": "heartbeat_interval_ms",
+    "share.assignment.interval.ms": "assignment_interval_ms",
+    "share.max.size": "max_size",
+    "share.initialize.retry.interval.ms": "initialize_retry_ms",
+    "streams.session.timeout.ms": "session_timeout_ms",
+    "streams.heartbeat.interval.ms": "heartbeat_interval_ms",
+    "streams.assignment.interval.ms": "assignment_interval_ms",
+    "streams.max.size": "max_size",
+    "streams.initial.rebalance.delay.ms": "initial_delay_ms",
+    "streams.num.standby.replicas": "standby_replicas",
+    "streams.task.offset.interval.ms": "task_offset_interval_ms",
+    "streams.acceptable.recovery.lag": "acceptable_recovery_lag",
 }
 _TAGS = "streams.rack.aware.assignment.tags"
 S = TypeVar("S", Settings, ShareSettings, StreamsSettings)
@@ -93,7 +95,7 @@ class CoordinatorSettings(GroupSettings):
 
 def _changed(settings: S, kind: str, config_of: Callable[[str], Any]) -> S:
     """Returns the settings with those of a kind's configs that `config_of` has."""
-    found = {field: config_of(f"{kind}.{name}") for name, field in _CONFIGS[kind].items()}
+    found = {field: config_of(name) for name, field in _CONFIGS.items() if name.startswith(kind)}
     changed: Any = {field: int(value) for field, value in found.items() if value is not None}
     return replace(settings, **changed) if changed else settings
 

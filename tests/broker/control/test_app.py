@@ -113,7 +113,7 @@ async def status_and_json(answering: Any) -> tuple[int, Any]:
         ("POST", "/nodes/1", b"{", 400, "the body is not JSON: Input data was truncated"),
         ("POST", "/nodes/1", b"\xff\xfe\xfd", 400, "the body is not JSON: JSON is malformed"),
         ("POST", "/nodes/1", b'{"value": "\\ud800"}', 400, "the body is not JSON: "),
-        ("POST", "/nodes/1", b'{"value": "\xff"}', 400, "the body is not JSON: 'utf-8' codec"),
+        ("POST", "/nodes/1", b'{"value": "\xff"}', 400, "the body is not JSON: "),
         ("POST", "/nodes/1", b"NaN", 400, "the body is not JSON: JSON is malformed: invalid character"),
         ("POST", "/nodes/1", b"9" * 4990, 400, "the body: Number out of range"),
         ("POST", "/nodes/1", b'{"value": ' + b"[" * 4900, 400, "the body.value: Expected `str | object | null`, got"),
