@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from .groups.streams.values import InternalTopic
     from .metrics.client_telemetry import Telemetry
     from .metrics.counters import TopicMetrics
-    from .security.standard import StandardAuthorizer
+    from .security.authorizer import Authorizer
     from .share.dead_letters import DeadLetterQueues
     from .share.sessions import SessionKey, ShareSessions, TopicPartition
     from .share.settings import ShareConfigs
@@ -170,7 +170,7 @@ class BrokerState:
         self.durability = Durability(loop, self.waits)
         self.on_reconfigured: Callable[[], object] = lambda: None
         """Called after dynamic configs of the broker have changed."""
-        self.authorizer: StandardAuthorizer | None = None
+        self.authorizer: Authorizer | None = None
         """Decides which operations are allowed, or None: then all are."""
         self.quotas = ClientQuotas(self.config, clock, loop)
         self.topic_metrics: TopicMetrics | None = None

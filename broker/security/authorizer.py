@@ -1,11 +1,13 @@
-"""Names of principals, and the error codes and messages of refusals.
+"""Interface of authorizers, and the error codes and messages of refusals.
 
 Depends neither on requests nor on the metadata log.
 """
 
 from __future__ import annotations
 
-from ...protocol.acls import ResourceType
+from typing import Protocol
+
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 
 USER_TYPE = "User"
@@ -29,3 +31,17 @@ REFUSAL_TEXTS = {
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "Delegation Token authorization failed.",
 }
 """Kafka's error messages, for responses that have a field for them."""
+
+
+class Authorizer(Protocol):
+    """Decides whether a principal, connected from a host, may perform an operation."""
+
+    def allows(
+        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> bool:
+        """Returns whether the operation is allowed on the resource with this exact name."""
+        ...
+
+    def allows_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Returns whether the operation is allowed on any resource of the type."""
+        ...

@@ -232,6 +232,6 @@ def _remove_import(path: str) -> None:
         if os.path.exists(os.path.join(path, staging_folder.ADDING)):
             raise ReadError(f"{path} is kept: it has begun to add its topics")
         with as_read_error(f"cannot remove {path}"):
-            staging_folder.Staging(files, path, "", {}).remove()
+            staging_folder.Staging(files, path, {}).remove()
     finally:
         lock.release()

@@ -23,7 +23,6 @@ from ottla.protocol.messages.security.describe_acls import DescribeAclsRequest
 from ottla.protocol.messages.topics.metadata import MetadataRequest
 from ottla.protocol.primitives import ZERO_UUID
 from ottla.protocol.records import batch
-from ottla.protocol.schema import empty_value
 from ottla_testing.broker.harness import Broker, Client, Closed, fetch, only, ping, produce, records, running, values
 from ottla_testing.patience import PATIENCE_S, patiently
 
@@ -464,8 +463,15 @@ async def test_truncated_response_is_cut_and_closes_the_connection(tmp_path: Pat
 
 async def test_rules_apply_to_a_refusal_of_the_whole_request(tmp_path: Path) -> None:
     """Without an authorizer the handler of DescribeAcls raises SECURITY_DISABLED."""
-    request = empty_value(DescribeAclsRequest)
-    request.resource_type_filter = request.pattern_type_filter = request.operation = request.permission_type = 1
+    request = DescribeAclsRequest(
+        resource_type_filter=1,
+        resource_name_filter=None,
+        pattern_type_filter=1,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
     async with world(tmp_path) as (_, client, faults):
         with faults.throttle("DescribeAcls", 30, times=1), faults.delay("DescribeAcls", 10, "after") as delay:
             started = time.monotonic()
