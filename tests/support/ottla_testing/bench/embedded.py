@@ -59,7 +59,7 @@ MEASURES = (
     Measure("embedded tests, as 200", "s", False),
 )
 AIMS = (
-    Aim("embedded start", None, 20, False),
+    Aim("embedded start", None, 2, False),
     Aim("embedded topic", None, 2, False),
     Aim("embedded restore", None, 20, False),
     Aim("embedded week", None, 200, False),

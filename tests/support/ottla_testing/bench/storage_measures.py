@@ -98,7 +98,7 @@ AIMS = (
     Aim(f"append {WIRE_LABEL}", LOOPBACK, 0.1, True),
     Aim(f"read {WIRE_LABEL}", LOOPBACK, 0.5, True),
     Aim("fsync gain of 64, slow disk", None, 10, True),
-    Aim("recovery 16 KiB", None, 1000, True),
+    *(Aim(f"recovery {label}", None, 1000, True) for label in storage_logs.RECOVERED),
     Aim("recovery memory", None, 64, False),
     Aim("clean start more", None, 1000, False),
     Aim("stop 1,000 empty", None, 1000, False),
