@@ -21,12 +21,12 @@ FOUND_DAMAGE = 1
 Write = Callable[[str], object]
 
 
-def number(what: str, most: int, least: int = 0) -> Callable[[str], int]:
-    """Returns an argparse type for a whole number from `least` to `most`; `what` names it in the error."""
+def number(most: int, least: int = 0) -> Callable[[str], int]:
+    """Returns an argparse type for a whole number from `least` to `most`."""
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
-            raise argparse.ArgumentTypeError(f"{what} {text!r} is not a number from {least} to {most}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most}")
         return int(text)
 
     return read

@@ -37,45 +37,52 @@ def ctl(arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> i
     parsed = parser.parse_args(list(arguments))
     try:
         client = control_client(parsed, os.environ if environ is None else environ, parsed.timeout)
-        response = parsed.call(client, parsed)
         try:
+            response = parsed.call(client, parsed)
             lines = [json.dumps(response, indent=2, ensure_ascii=False)] if parsed.json else parsed.show(response)
+            code = FAILED if parsed.call is requests.asserted and not response["passed"] else 0
         except (AttributeError, LookupError, TypeError, ValueError) as error:  # from another server or version
             raise Unreachable(client.strange()) from error
     except Wrong as error:
         return complain(parser.prog, error)
     except Unreachable as error:
         return complain(parser.prog, error, FAILED)
-    code = FAILED if parsed.call is requests.asserted and not response["passed"] else 0
     return print_text(parser.prog, "".join(line.removesuffix("\n") + "\n" for line in lines), code)
 
 
 def ctl_parser() -> argparse.ArgumentParser:
     """Returns the argument parser of `ottla ctl`: RESOURCE VERB ARGUMENTS."""
     parser = Parser(prog="ottla ctl", description="Control a broker that runs with --control.", allow_abbrev=False)
-    add_control_flags(parser)
-    limit = seconds(0.001, 999_999_999)
-    parser.add_argument(
-        "--timeout", type=limit, default=TIMEOUT_SECONDS, metavar="SECONDS", help="timeout of a request"
-    )
-    parser.add_argument("--json", action="store_true", help="print the response as JSON")
+    anywhere = _Repeated(add_help=False)
+    for one in (parser, anywhere):
+        add_control_flags(one)
+        limit = seconds(0.001, 999_999_999)
+        one.add_argument(
+            "--timeout", type=limit, default=TIMEOUT_SECONDS, metavar="SECONDS", help="timeout of a request"
+        )
+        one.add_argument("--json", action="store_true", help="print the response as JSON")
     resources = parser.add_subparsers(metavar="RESOURCE", required=True, dest="resource")
     for name, (text, add) in _RESOURCES.items():
-        add(_Verbs(resources, name, text))
+        add(_Verbs(resources, name, text, anywhere))
     return parser
 
 
+class _Repeated(Parser):
+    """The flags of `ottla ctl` for its subcommands: its defaults are kept, and its help describes them."""
+
+    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
+        return super().add_argument(*args, **kwargs | {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS})
+
+
 class _Verbs:
-    """The subcommands of one resource."""
+    """The subcommands of one resource. The flags of `anywhere` may follow each of them."""
 
-    def __init__(self, resources: Any, name: str, text: str) -> None:
-        self._parser: argparse.ArgumentParser = resources.add_parser(name, help=text, description=text)
+    def __init__(self, resources: Any, name: str, text: str, anywhere: argparse.ArgumentParser) -> None:
+        self._parents = [anywhere]
+        self._parser: argparse.ArgumentParser = resources.add_parser(
+            name, help=text, description=text, parents=self._parents
+        )
         self._verbs: Any = None
-        self._json(self._parser)
-
-    @staticmethod
-    def _json(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
     def alone(self, call: Call, show: Show) -> argparse.ArgumentParser:
         """Sets what the resource without a verb does."""
@@ -90,9 +97,10 @@ class _Verbs:
         if self._verbs is None:
             needed = self._parser.get_default("call") is None
             self._verbs = self._parser.add_subparsers(metavar="VERB", dest="verb", required=needed)
-        found: argparse.ArgumentParser = self._verbs.add_parser(verb, help=text, description=text)
+        found: argparse.ArgumentParser = self._verbs.add_parser(
+            verb, help=text, description=text, parents=self._parents
+        )
         found.set_defaults(call=call, show=show)
-        self._json(found)
         for name, read in arguments.items():
             found.add_argument(name, type=read, metavar=name.upper())
         return found

@@ -30,7 +30,7 @@ def verify(arguments: Sequence[str]) -> int:
     parser = Parser(prog=PROGRAM, description="Check a data directory: batches, indexes, snapshots, checkpoints.")
     parser.add_argument("directory", metavar="DIR", help="a data directory of Ottla or of Apache Kafka")
     parser.add_argument("--topic", help="only this topic")
-    parser.add_argument("--partition", type=number("partition", INT32_MAX), help="only this partition")
+    parser.add_argument("--partition", type=number(INT32_MAX), help="only this partition")
     parser.add_argument("--records", action="store_true", help="decompress every batch and check its records")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse_args(list(arguments))

@@ -76,7 +76,7 @@ def groups(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--type", nargs="?", const="", metavar="T,...", help="with --list: print types, or only groups of these"
     )
-    timeout = number("time in ms", INT32_MAX)
+    timeout = number(INT32_MAX)
     parser.add_argument("--timeout", type=timeout, metavar="MS", default=DEFAULT_TIMEOUT_MS)
     parser.add_argument("--export", action="store_true", help="with --reset-offsets: print the format of --from-file")
     parser.add_argument("--from-file", type=Path, metavar="CSV", help="lines of [group,]topic,partition,offset")

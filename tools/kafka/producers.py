@@ -57,7 +57,7 @@ def producers(arguments: Sequence[str]) -> int:
     add_bootstrap(parser, metavar="ADDRESS", help="query the cluster of this broker instead")
     add_command_config(parser)
     parser.add_argument("--topic", metavar="T", help="only this topic")
-    parser.add_argument("--partition", metavar="P", type=number("partition", INT32_MAX), help="only this partition")
+    parser.add_argument("--partition", metavar="P", type=number(INT32_MAX), help="only this partition")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse_args(list(arguments))
     if (parsed.directory is None) is (parsed.bootstrap_server is None):

@@ -72,7 +72,7 @@ def top_parser() -> argparse.ArgumentParser:
     parser.add_argument("--filter", default="", metavar="TEXT", help="only items whose name contains this")
     parser.add_argument(
         "--limit",
-        type=number("limit", MAX_LIMIT, least=1),
+        type=number(MAX_LIMIT, least=1),
         default=DEFAULT_LIMIT,
         metavar="N",
         help=f"maximum lines of each list (default: {DEFAULT_LIMIT})",

@@ -229,6 +229,25 @@ def test_unexpected_response_is_one_line_and_exit_code_1(raw: bytes, line: str) 
     assert error.startswith("ottla ctl: ") and line in error, error
 
 
+@pytest.mark.parametrize("arguments", [["configs", "show"], ["requests", "assert", "--json"]])
+def test_response_of_another_server_is_one_line(arguments: list[str]) -> None:
+    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") as address:
+        code, out, error = run(address, *arguments)
+    assert (code, out, error.count("\n")) == (1, "", 1), error
+    assert error.startswith("ottla ctl: unexpected response from"), error
+
+
+@pytest.mark.parametrize(
+    "arguments", [["clock", "--control", "{}", "--timeout", "9"], ["configs", "show", "--timeout=9", "--control={}"]]
+)
+def test_flags_of_the_control_plane_may_follow_the_command(arguments: list[str]) -> None:
+    with answering(b"HTTP/1.1 503 X\r\nContent-Length: 1\r\n\r\n1") as address:
+        outcome = run(None, *(one.format(address) for one in arguments))
+    assert outcome == (1, "", "ottla ctl: HTTP status 503 from the control plane\n")
+    code, out, _ = run(None, "configs", "show", "--help")
+    assert code == 0 and "--topic" in out and "--control" not in out
+
+
 def test_timeout_is_respected_and_proxies_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -432,14 +432,14 @@ def test_memory_does_not_grow_with_the_batches(run: Run, log: Log, scaled: Calla
         (["--topic", "t", "--partition", "1"], "t has no partition 1 in"),
         (["--topic", "u", "--partition", "0"], "no topic u in"),
         (["--topic", "t", "--partition", "-1"], "'-1'"),
-        (["--topic", "t", "--partition", "x"], "partition 'x' is not a number"),
+        (["--topic", "t", "--partition", "x"], "argument --partition: 'x' is not a number"),
         (["--topic", "t", "--partition", "0", "--release", "9.9"], "unknown release 9.9"),
         (["--topic", "t", "--partition", "0", "--next-sequence", "5"], "--next-sequence needs --producer-id"),
         (["--topic", "t", "--partition", "0", "--producer-id", "7", "--epoch", "5"], "need --next-sequence"),
-        (["--topic", "t", "--partition", "0", "--producer-id", "x"], "producer id 'x' is not a number"),
+        (["--topic", "t", "--partition", "0", "--producer-id", "x"], "argument --producer-id: 'x' is not a number"),
         (
             ["--topic", "t", "--partition", "0", "--producer-id", "7", "--next-sequence", str(2**31)],
-            "sequence '2147483648' is not a number from 0 to 2147483647",
+            "argument --next-sequence: '2147483648' is not a number from 0 to 2147483647",
         ),
     ],
 )

@@ -676,7 +676,7 @@ groups --describe --group g --state x|has no value with --describe
 groups --delete --group g --topic t|it deletes whole groups
 groups --delete-offsets --group g|needs one --group and at least one --topic
 groups --list --to-latest|need --reset-offsets
-groups --list --timeout never|time in ms 'never' is not a number
+groups --list --timeout never|'never' is not a number
 groups --reset-offsets --group g --topic t|needs one of --to-offset
 groups --reset-offsets --group g --to-latest|needs either --all-topics or --topic
 groups --reset-offsets --group g --topic t --to-latest --execute --dry-run|--execute and --dry-run cannot be combined

@@ -245,7 +245,7 @@ def test_damage_is_one_line_after_the_readable_part(run: Run, tmp_path: Path) ->
         (["DIR", "--topic", "orders"], "no topic orders in"),
         (["DIR", "--topic", "t", "--partition", "3"], "t has no partition 3"),
         (["DIR", "--partition", "3"], "has a partition 3"),
-        (["DIR", "--partition", "x"], "partition 'x' is not a number"),
+        (["DIR", "--partition", "x"], "argument --partition: 'x' is not a number"),
         (["DIR/missing"], "cannot read"),
         (["DIR/t-0"], "is no data directory"),
         (["--bootstrap", "127.0.0.1:1"], "127.0.0.1:1"),
