@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import mmap
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -172,6 +173,7 @@ AIMS = (
 
 CLIENT_SECONDS = 60.0  # time limit of a sample
 WARM_UP = 10
+TOUCHED_BYTES = 1 << 29  # twice the largest log of a sample
 MOCK, TANSU = "mock", "tansu"
 Sample = dict[str, float]
 _topics = itertools.count(1)
@@ -193,6 +195,15 @@ def undisturbed() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def touch_memory(size_bytes: int) -> None:
+    """Writes to free memory. A virtual machine may have to get it from its host first, at a tenth of the speed of a
+    copy: that would slow only the brokers that write files.
+    """
+    with mmap.mmap(-1, size_bytes) as memory:
+        for place in range(0, size_bytes, mmap.PAGESIZE):
+            memory[place] = 1
 
 
 # confluent-kafka
@@ -242,6 +253,7 @@ def produced(
     value = bytes(range(256)) * (size // 256) + bytes(size % 256)
     _one_by_one(producer, topic, value, WARM_UP)
     producer.flush(CLIENT_SECONDS)
+    touch_memory(TOUCHED_BYTES)
     with undisturbed():
         used, started = peer.cpu_seconds(), time.perf_counter()
         send(producer, topic, value, count)
@@ -260,6 +272,7 @@ def consumed(peer: Peer, topic: str, size: int, count: int) -> tuple[float, floa
     # By default the client stops fetching for a second when its queue is full, which would favour slow peers.
     more = {"group.id": "bench", "enable.auto.commit": False, "fetch.queue.backoff.ms": 1}
     consumer = Consumer(_client_config(peer, **more))
+    used = peer.cpu_seconds()  # the client fetches more than the first message before it returns that
     try:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         first = consumer.poll(CLIENT_SECONDS)
@@ -267,7 +280,7 @@ def consumed(peer: Peer, topic: str, size: int, count: int) -> tuple[float, floa
             raise BenchError(f"no first message: {first.error() if first else 'time-out'}")
         wanted, got, read = count + WARM_UP - 1, 0, 0
         with undisturbed():
-            used, started = peer.cpu_seconds(), time.perf_counter()
+            started = time.perf_counter()
             while got < wanted:
                 messages = consumer.consume(min(1000, wanted - got), CLIENT_SECONDS)
                 if not messages or time.perf_counter() - started > CLIENT_SECONDS:
