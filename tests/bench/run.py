@@ -407,7 +407,7 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark. Returns 0 unless Ottla itself could not be measured."""
     parser = argparse.ArgumentParser(description="compare Ottla with other brokers and clients in one run")
-    parser.add_argument("--quick", action="store_true", help="less work and fewer rounds: under 90 seconds")
+    parser.add_argument("--quick", action="store_true", help="less work and fewer rounds")
     parser.add_argument("--rounds", type=int, help="number of rounds")
     parser.add_argument("--output", type=Path, default=ROOT / "out" / "bench.json")
     words = f"what to measure: {' '.join(NAMES)} (default: all but assignment, limits, growth, volume)"

@@ -54,9 +54,9 @@ def ctl_parser() -> argparse.ArgumentParser:
     """Returns the argument parser of `ottla ctl`: RESOURCE VERB ARGUMENTS."""
     parser = Parser(prog="ottla ctl", description="Control a broker that runs with --control.", allow_abbrev=False)
     anywhere = _Repeated(add_help=False)
+    limit = seconds(0.001, 999_999_999)
     for one in (parser, anywhere):
         add_control_flags(one)
-        limit = seconds(0.001, 999_999_999)
         one.add_argument(
             "--timeout", type=limit, default=TIMEOUT_SECONDS, metavar="SECONDS", help="timeout of a request"
         )
@@ -68,7 +68,9 @@ def ctl_parser() -> argparse.ArgumentParser:
 
 
 class _Repeated(Parser):
-    """The flags of `ottla ctl` for its subcommands: its defaults are kept, and its help describes them."""
+    """The flags of `ottla ctl` once more, for its subcommands: without defaults, which would replace what was given
+    before the subcommand, and without help, which `ottla ctl --help` has.
+    """
 
     def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
         return super().add_argument(*args, **kwargs | {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS})

@@ -24,7 +24,8 @@ ABOUT = """\
 produce      confluent-kafka, acks=all, defaults, one partition: first produce() to the end of flush(); cpu: MB per
              second of the broker's processor time; idempotent: with enable.idempotence
 produce many the same with produce_batch(), which costs the client less
-consume      the same data by confluent-kafka, assigned from the start: first to last message; cpu as above
+consume      the same data by confluent-kafka, assigned from the start: first to last message; cpu as above, of all
+             fetches
 pipelined    one raw connection, all requests sent as fast as possible, same bytes for each peer
 in-flight    small requests like those of latency, so many at a time on so many connections; one at a time Fetch of one
              record and OffsetCommit (fetch, commit); cpu: the broker's processor time of each
@@ -173,7 +174,7 @@ AIMS = (
 
 CLIENT_SECONDS = 60.0  # time limit of a sample
 WARM_UP = 10
-TOUCHED_BYTES = 1 << 29  # twice the largest log of a sample
+USED_BYTES = 64 << 20  # of memory, by everything in a sample except the log
 MOCK, TANSU = "mock", "tansu"
 Sample = dict[str, float]
 _topics = itertools.count(1)
@@ -198,12 +199,13 @@ def undisturbed() -> Iterator[None]:
 
 
 def touch_memory(size_bytes: int) -> None:
-    """Writes to free memory. A virtual machine may have to get it from its host first, at a tenth of the speed of a
-    copy: that would slow only the brokers that write files.
+    """Writes to this much memory and frees it. A virtual machine may have to get memory from its host first, at a
+    tenth of the speed of a copy: that would slow only the brokers that write files, and a recording.
     """
     with mmap.mmap(-1, size_bytes) as memory:
-        for place in range(0, size_bytes, mmap.PAGESIZE):
-            memory[place] = 1
+        page = bytes(1 << 20)
+        for position in range(0, size_bytes - len(page), len(page)):
+            memory[position : position + len(page)] = page
 
 
 # confluent-kafka
@@ -253,7 +255,7 @@ def produced(
     value = bytes(range(256)) * (size // 256) + bytes(size % 256)
     _one_by_one(producer, topic, value, WARM_UP)
     producer.flush(CLIENT_SECONDS)
-    touch_memory(TOUCHED_BYTES)
+    touch_memory(2 * size * count + USED_BYTES)
     with undisturbed():
         used, started = peer.cpu_seconds(), time.perf_counter()
         send(producer, topic, value, count)

@@ -10,7 +10,6 @@ pages of a disk's cache are such pages.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import statistics
 import subprocess
@@ -38,7 +37,6 @@ MEMORY = Path("/dev/shm")
 AGAIN = 4  # samples after each switch
 FIRST = 2  # more samples that do not count: they allocate the memory
 REST_S = 0.6
-USED_BYTES = 64 << 20  # by everything except the log
 NOTES = 200_000
 
 ABOUT = """\
@@ -133,14 +131,6 @@ def observed() -> Iterator[Observed]:
             peer.stop()
 
 
-def used(size: int) -> None:
-    """Uses this many bytes of memory and returns them to the system."""
-    with mmap.mmap(-1, size) as memory:
-        page = bytes(1 << 20)
-        for position in range(0, size - len(page), len(page)):
-            memory[position : position + len(page)] = page
-
-
 def added(feature: str, sizes: Sizes) -> Figures:
     """Returns the percentage that a feature adds to the median of all samples without it."""
     with observed() as peer:
@@ -156,21 +146,22 @@ def added(feature: str, sizes: Sizes) -> Figures:
                 raw.drop_topic(peer.address, topic)
 
         def requests() -> float:
+            measures.touch_memory(measures.USED_BYTES)
             with Connection(peer.address) as connection:
                 return connection.pipeline(small, sizes.requests)[0]
 
-        kinds: list[tuple[str, Callable[[], float], int]] = [("", produce, sizes.messages), (" small", requests, 0)]
+        kinds: list[tuple[str, Callable[[], float]]] = [("", produce), (" small", requests)]
         if feature in RECORDED:
-            kinds.append((" long", lambda: produce(sizes.long), sizes.long))
+            kinds.append((" long", lambda: produce(sizes.long)))
         found: dict[str, float] = {}
-        for how, work, messages in kinds:
+        for how, work in kinds:
             work()  # the first run is slower
             times: dict[bool, list[float]] = {True: [], False: []}
             cpus: dict[bool, list[float]] = {True: [], False: []}
             dropped = 0
             for pair in range(sizes.pairs):
                 for on in (pair % 2 == 0, pair % 2 == 1):
-                    taken, lost = _sampled(peer, feature, on, work, 2 * messages * SIZE, rests=how != " long")
+                    taken, lost = _sampled(peer, feature, on, work, rests=how != " long")
                     dropped += lost
                     times[on] += [time for time, _ in taken]
                     cpus[on] += [cpu for _, cpu in taken]
@@ -184,13 +175,10 @@ def added(feature: str, sizes: Sizes) -> Figures:
 
 
 def _sampled(
-    peer: Observed, feature: str, on: bool, work: Callable[[], float], memory: int, *, rests: bool
+    peer: Observed, feature: str, on: bool, work: Callable[[], float], *, rests: bool
 ) -> tuple[list[tuple[float, float]], int]:
-    """Takes AGAIN samples: returns the times of some work that needs this much memory, the broker's processor time for
-    it,
-    and the number of requests that a recording dropped. Pauses between samples and, with `rests`, waits until
-    everything is
-    written.
+    """Takes AGAIN samples: returns the times of some work, the broker's processor time for it, and the number of
+    requests that a recording dropped. Pauses between samples and, with `rests`, waits until everything is written.
     """
     if on:
         peer.switch(feature, "on")
@@ -201,7 +189,6 @@ def _sampled(
             so_far = peer.switch(feature, "rest")
             before = so_far if index == FIRST else before
         time.sleep(REST_S)  # the same pause with and without: work after a pause is slower
-        used(memory + USED_BYTES)
         began = peer.cpu_seconds()
         taken.append((work(), peer.cpu_seconds() - began))
     dropped = peer.switch(feature, "rest")
